@@ -21,16 +21,18 @@ from fsl_async.config import RoundConfig, describe_model
 from fsl_async.digests import Domain, derive_key, digest
 from fsl_async.geometry import geometry_of
 from fsl_async.kernels import Permutation, hash_blocks, key_schedule, keystream
+from fsl_async.merkle import RosterTree, blind_of
 from fsl_async.protocols import toss
 from fsl_async.protocols.ssa.side_effects import share_commitment
 from fsl_async.protocols.ssa.states import Terms
 from fsl_async.randomness import SeededSource
 from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.union import pack_union
-from fsl_async.wire import messages
+from fsl_async.wire import forward_messages, messages
 from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.codec import encode
 from fsl_async.wire.public_part import ALL_ROWS, Layout, Part, Trees
+from fsl_async.wire.share_pieces import piece_digest, share_digest, spans_of
 from parties.identity.credentials import Credentials
 from parties.identity.keys import Identity
 from parties.identity.served import served
@@ -99,6 +101,7 @@ def vectors() -> dict[str, Any]:
         "semi-honest": _round(SEMI_HONEST),
         "toss": _toss(),
         "statements": _statements(),
+        "lists of clients": _roster_tree(),
         "unions": [
             _union(rows, domain) for rows, domain in (([], 40), ([3, 4, 200], 10_000), (list(range(1, 40)), 40))
         ],
@@ -173,6 +176,7 @@ def _messages() -> dict[str, Any]:
         (messages.Download(round_id=round_id, block="head"), b""),
         (messages.Download(round_id=round_id, block="items", union=True), b""),
         (messages.Download(round_id=round_id, block="items", whole=True), b""),
+        (messages.Download(round_id=round_id, block="items", whole=True, part=3), b""),
         (
             messages.Submit(
                 round_id=round_id,
@@ -204,9 +208,17 @@ def _messages() -> dict[str, Any]:
         (messages.Proofs(round_id), b"list"),
         (messages.RowCounts(round_id), b"counts"),
         (messages.Commitment(round_id, part), b""),
-        (messages.Share(round_id, fixed("nonce")), b"share"),
+        (messages.Share(round_id, fixed("nonce")), b"digests of pieces"),
+        (messages.AskPieces(round_id, 2), b""),
+        (messages.SharePiece(round_id, 70_000), b"piece"),
         (messages.Conclusion(round_id, part), b""),
         (messages.Abort(round_id, "too few clients"), b""),
+        (_offer(round_id, part), b""),
+        (forward_messages.PartFollows(5), b"part"),
+        (forward_messages.PartWanted(5), b""),
+        (forward_messages.PartUnwanted(6), b""),
+        (forward_messages.PartLater(7), b""),
+        (forward_messages.PartTaken(5), b""),
     ]
     return {
         f"{number:02} {type(message).__name__}": {
@@ -216,6 +228,12 @@ def _messages() -> dict[str, Any]:
         }
         for number, (message, bulk) in enumerate(examples)
     }
+
+
+def _offer(round_id: bytes, part: bytes) -> forward_messages.OfferPart:
+    return forward_messages.OfferPart(
+        number=5, round_id=round_id, client=CLIENT, purpose="submit", query=0, part=part, size=4
+    )
 
 
 def _lists() -> dict[str, Any]:
@@ -372,10 +390,12 @@ def _server(
     content = aggregate.share(opened)
     counted = {CLIENT: fixed("submission")}
     terms = Terms(round_id=config.round_id(), server=server, minimum=2, verified=True)
-    named = digest(Domain.SHARE, content)
+    pieces = tuple(piece_digest(aggregate.piece(span, opened)) for span in spans_of(config.shape, opened))
+    named = share_digest(pieces)
     return {
         "proof": proof,
         "share": content,
+        "digests of its pieces": pieces,
         "share digest": named,
         "nonce": fixed("nonce"),
         "share commitment, counting alice with the digest below": share_commitment(
@@ -402,6 +422,24 @@ def _toss() -> dict[str, Any]:
     }
 
 
+def _roster_tree() -> dict[str, Any]:
+    names, round_id, client = ("alice", "bob", "carol", "dave", "eve"), fixed("round"), "dave"
+    blind = blind_of(fixed("proof key"), round_id)
+    tree = RosterTree(names, blind)
+    seat = tree.seat(client)
+    return {
+        "proof key": fixed("proof key"),
+        "round id": round_id,
+        "blind": blind,
+        "names": list(names),
+        "root": tree.root,
+        "client": client,
+        "place": seat.place,
+        "salt": seat.salt,
+        "path": seat.path,
+    }
+
+
 def _statements() -> dict[str, Any]:
     alice, server, token = identity(CLIENT), identity("S0"), fixed("token", 16)
     config = _config(VERIFIED)
@@ -412,14 +450,16 @@ def _statements() -> dict[str, Any]:
         clients=("alice", "bob"),
         excluded={"carol": "only_s0"},
         model=config.model,
+        blind=blind_of(fixed("proof key", 16), config.round_id()),
     )
     aborted = RoundReport(
         round_id=config.round_id(), number=5, ending=Aborted("too few"), clients=(), excluded={}, model=config.model
     )
-    counted = Statement.of(report, CLIENT, included=True, named=False)
-    left_out = Statement.of(report, "carol", included=False, named=False)
-    nobody = Statement.of(aborted, CLIENT, included=False, named=False)
-    named = Statement.of(report, CLIENT, included=True, named=True)
+    tree = RosterTree(report.clients, report.blind)
+    counted = Statement.of(report, CLIENT, tree, named=False)
+    left_out = Statement.of(report, "carol", tree, named=False)
+    nobody = Statement.of(aborted, CLIENT, RosterTree((), b""), named=False)
+    named = Statement.of(report, CLIENT, tree, named=True)
     return {
         "name": CLIENT,
         "channel key": alice.public.channel,

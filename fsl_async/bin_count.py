@@ -46,7 +46,7 @@ from fsl_async.errors import MisuseError
 
 SEGMENTS = 3
 FAILURE_BITS = 40
-MOST_ROWS = 2**31
+MOST_ROWS = 2**32
 
 SMALLEST_VIOLATION = 4
 LARGEST_EXACT = 32
@@ -66,7 +66,7 @@ def bins_per_segment(select: int, rows: int) -> int:
     put the chance of a row left over at 2^-40 or less.
 
     Raises:
-        MisuseError: not 1 ≤ select ≤ rows ≤ 2^31.
+        MisuseError: not 1 ≤ select ≤ rows ≤ 2^32.
     """
     if not 1 <= select <= rows <= MOST_ROWS:
         raise MisuseError(f"expected 1 ≤ select ≤ rows ≤ {MOST_ROWS}, got select={select} and rows={rows}")

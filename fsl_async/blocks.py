@@ -11,7 +11,9 @@ import msgspec
 
 from fsl_async.errors import MisuseError
 
-LARGEST_ROWS = 2**31
+LARGEST_ROWS = 2**32
+"""A row's number, and its place in a segment, is a word of 32 bits."""
+
 LARGEST_WIDTH = 2**20
 
 

@@ -6,6 +6,7 @@ digest of the bytes and is in every message of the round; nothing here is secret
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import msgpack
@@ -67,7 +68,7 @@ class Draw(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digest: bytes
 
 
-class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """One round: the task, its number, the coin-tossed seed, the servers and their model.
 
     Attributes:
@@ -153,7 +154,7 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                     f"round: a union of 0 to {block.rows} rows of {block.name!r} expected, got {entry.size}"
                 )
 
-    @property
+    @cached_property
     def shape(self) -> Task:
         """The task as this round works on it: changed in a union round, and where the round is aligned on a union."""
         return shape_of_round(self.task, self.protocol, self.union, self.model)
@@ -192,6 +193,11 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def round_id(self) -> bytes:
         """BLAKE2b-256 of the canonical bytes."""
+        return self._round_id
+
+    @cached_property
+    def _round_id(self) -> bytes:
+        """Every client's request names it."""
         return digest(Domain.ROUND, self.canonical())
 
     def block_model(self, name: str) -> BlockModel:

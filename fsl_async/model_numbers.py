@@ -7,7 +7,7 @@ their own dtype; integers get the exact sum, rounded to a whole number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,9 @@ import numpy.typing as npt
 from fsl_async.errors import MisuseError
 from fsl_async.ring import Elements, Ring
 from fsl_async.task import Task
+
+WEIGHTS_AT_ONCE = 2**18
+"""To which a sum is added at a time: what is made of them meanwhile stays within a cache."""
 
 
 class BeyondDtypeError(ArithmeticError):
@@ -93,6 +96,31 @@ def applied(
     if beyond:
         raise BeyondDtypeError(f"the sum would take block {name!r} beyond what {array.dtype} can hold")
     return after
+
+
+def with_sum(ring: Ring, name: str, array: npt.NDArray[Any], total: Elements) -> npt.NDArray[Any]:
+    """A block of the model after a sum is added, a range of rows at a time: beside the result it takes little memory.
+
+    Args:
+        ring: of the sum.
+        name: the block's, for the error message.
+        array: the block before.
+        total: the sum, as elements of the ring.
+
+    Raises:
+        BeyondDtypeError: its dtype cannot hold the result.
+    """
+    after = np.empty_like(array, order="C")
+    for rows in row_ranges(array):
+        part = total[rows]
+        after[rows] = applied(ring, name, array[rows], ring.decode(part), ring.to_integers(part))
+    return after
+
+
+def row_ranges(array: npt.NDArray[Any]) -> Iterator[slice]:
+    """Ranges of an array's rows, of about `WEIGHTS_AT_ONCE` weights each."""
+    step = max(1, WEIGHTS_AT_ONCE * len(array) // max(array.size, 1))
+    return (slice(start, start + step) for start in range(0, len(array), step))
 
 
 def _whole(elements: npt.NDArray[Any], shift: int) -> npt.NDArray[Any]:

@@ -55,7 +55,8 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def zeros(self, *shape: int) -> Elements:
         """Elements of the given shape, all 0."""
-        return self.from_bytes(bytes(int(np.prod(shape)) * self.element_bytes), *shape, writable=True)
+        words = (*shape, 2) if self.bits == 128 else shape
+        return np.zeros(words, dtype=np.uint32 if self.bits == 32 else np.uint64)
 
     @property
     def one(self) -> Elements:

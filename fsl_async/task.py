@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from math import ldexp
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
@@ -30,9 +30,14 @@ from fsl_async.privacy.tails import largest_noise
 from fsl_async.ring import Ring, float_below
 from fsl_async.server_rules import Adam, Momentum, Sgd, check_apply, is_own
 
-LARGEST_CLIENTS = 100_000
+LARGEST_CLIENTS = 1_000_000
+
+LARGEST_NAMED = 10_000
+"""Clients of a task that tells each of them the names of all: the answers together grow with their square."""
 _BEYOND_FLOATS = 2**1000
 LARGEST_BLOCKS = 32
+LARGEST_COUNTED = 2**30 - 1
+"""Rows whose contributors are counted: one message has a word of 32 bits for each."""
 LARGEST_RETRIEVALS = 1_000
 ORDINARY_QUORUM = 16
 
@@ -46,7 +51,7 @@ else:  # a task that was made holds a function's name
     Apply = str
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """A federated learning task as all parties agree on it.
 
         task = Task(
@@ -144,6 +149,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             check_range("task", "min_clients", self.min_clients, 2, LARGEST_CLIENTS)
         check_range("task", "max_clients", self.max_clients, max(1, self.quorum), LARGEST_CLIENTS)
         check_range("task", "retrievals", self.retrievals, 1, LARGEST_RETRIEVALS)
+        if self.participants == "names" and self.max_clients > LARGEST_NAMED:
+            raise MisuseError(
+                f'task: with participants="names" every client is told all names, so max_clients is at most '
+                f'{LARGEST_NAMED:,}, not {self.max_clients:,}; use participants="count", which tells how many there '
+                "were and proves to each client that it is one of them"
+            )
         self._check_sample()
         self._check_contributors()
         self._check_largest()
@@ -169,6 +180,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise MisuseError(
                 "task: min_contributors counts who contributes to rows, and every client contributes to all of a dense "
                 "block; give the task a sparse block, or use min_clients"
+            )
+        rows = sum(block.rows for _, block in self.sparse_blocks())
+        if rows > LARGEST_COUNTED:
+            raise MisuseError(
+                f"task: min_contributors counts who contributes to each of {rows:,} rows, and a share of the counts is "
+                f"one message, with {LARGEST_COUNTED:,} rows at most; leave it out, or make several tasks of the blocks"
             )
 
     def _check_protocol(self) -> None:
@@ -390,6 +407,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def digest(self) -> bytes:
         """BLAKE2b-256 of the canonical bytes."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> bytes:
+        """Every key of a round is derived from it."""
         return digest(Domain.TASK, self.canonical())
 
 

@@ -86,12 +86,13 @@ def describe_union(name: str, rows: RowNumbers, domain: int) -> UnionBlock:
 
 def pack_union(rows: RowNumbers, domain: int) -> bytes:
     """Ascending rows in the smaller of two forms: a bitmap, or the gaps between them as base-128 numbers."""
-    bitmap = np.zeros(domain, dtype=bool)
-    bitmap[rows] = True
-    packed = np.packbits(bitmap, bitorder="little").tobytes()
     before = np.concatenate([[-1], rows[:-1].astype(np.int64)]) if len(rows) else np.zeros(0, dtype=np.int64)
     gaps = _pack_gaps(rows.astype(np.int64) - before - 1)
-    return GAPS + gaps if len(gaps) < len(packed) else BITMAP + packed
+    if len(gaps) < -(-domain // 8):
+        return GAPS + gaps
+    bitmap = np.zeros(domain, dtype=bool)
+    bitmap[rows] = True
+    return BITMAP + np.packbits(bitmap, bitorder="little").tobytes()
 
 
 def unpack_union(data: Buffer, domain: int, sender: str) -> RowNumbers:

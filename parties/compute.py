@@ -11,6 +11,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 from weakref import WeakSet
 
@@ -18,7 +19,7 @@ import trio
 
 from parties.compiling import watched
 
-__all__ = ["ComputeLane", "InlineLane", "SharedThreads", "ThreadLane"]
+__all__ = ["ComputeLane", "InlineLane", "KernelFreeLane", "SharedThreads", "ThreadLane"]
 
 ResultT = TypeVar("ResultT")
 
@@ -39,6 +40,16 @@ class ComputeLane(ABC):
     @abstractmethod
     async def run_all(self, work: Sequence[Callable[[], None]]) -> None:
         """Run several functions, as many at a time as there are threads."""
+
+    async def run_each(self, work: Sequence[Callable[[], ResultT]]) -> list[ResultT]:
+        """The same, and return what each function returns, in order."""
+        results: dict[int, ResultT] = {}
+
+        def keep(place: int) -> None:
+            results[place] = work[place]()
+
+        await self.run_all([partial(keep, place) for place in range(len(work))])
+        return [results[place] for place in range(len(work))]
 
 
 class InlineLane(ComputeLane):
@@ -80,6 +91,14 @@ class ThreadLane(ComputeLane):
         async with trio.open_nursery() as nursery:
             for piece in work:
                 nursery.start_soon(self.run, piece)
+
+
+class KernelFreeLane(ThreadLane):
+    """Threads for work that calls no kernels: the process loads no compiler for it."""
+
+    async def run(self, work: Callable[[], ResultT]) -> ResultT:
+        """See `ComputeLane.run`."""
+        return await trio.to_thread.run_sync(work, limiter=self._limiter)
 
 
 class SharedThreads:

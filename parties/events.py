@@ -19,6 +19,8 @@ __all__ = [
     "ClientMet",
     "ClientsDrawn",
     "ConnectionFailed",
+    "DoorLost",
+    "DoorMet",
     "Enrolled",
     "Evaluated",
     "EvidenceKind",
@@ -102,7 +104,10 @@ class SubmissionIn(ServerEvent, frozen=True, kw_only=True):
 
 
 class Evaluated(ServerEvent, frozen=True, kw_only=True):
-    """A submission has been added to the sum, which took `seconds`; `total` submissions have been added so far."""
+    """A submission has been added to the sum, which took `seconds`; `total` submissions have been added so far.
+
+    Where several are added at once, each has its part of the time that all of them took.
+    """
 
     number: int
     client: str
@@ -176,6 +181,22 @@ class PeerMet(ServerEvent, frozen=True, kw_only=True):
 class PeerLost(ServerEvent, frozen=True, kw_only=True):
     """The two servers are no longer connected."""
 
+    explanation: str
+
+
+class DoorMet(ServerEvent, frozen=True, kw_only=True):
+    """A door is connected with the core; it runs on `host`, as the process of that number there."""
+
+    door: str
+    host: str
+    process: int
+
+
+class DoorLost(ServerEvent, frozen=True, kw_only=True):
+    """A door is no longer connected; the `clients` connections that it had are over."""
+
+    door: str
+    clients: int
     explanation: str
 
 

@@ -5,7 +5,7 @@ What a client gets to read is a statement of its own; see `parties.statement`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias, assert_never
 
@@ -25,6 +25,7 @@ __all__ = [
     "ClientOutcome",
     "Done",
     "Ending",
+    "LazyArrays",
     "Model",
     "PrivacySpent",
     "RoundOutcome",
@@ -48,6 +49,36 @@ BY_OUTCOME = b""
 
 Model: TypeAlias = dict[str, npt.NDArray[Any]]
 """By block, an array: of a model its rows and numbers, of a union its row numbers, sorted, uint32."""
+
+
+class LazyArrays(Mapping[str, npt.NDArray[Any]]):
+    """Arrays by block, each made when it is first asked for, and then kept.
+
+        arrays = LazyArrays({"items": partial(ring.decode, total)})
+        arrays["items"]
+
+    Args:
+        make: by block, what makes its array.
+    """
+
+    def __init__(self, make: Mapping[str, Callable[[], npt.NDArray[Any]]]) -> None:
+        self._make = dict(make)
+        self._made: Model = {}
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        if name not in self._made:
+            self._made[name] = self._make[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._make)
+
+    def __len__(self) -> int:
+        return len(self._make)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -98,6 +129,8 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             nothing.
         opened_rows: by sparse block, the rows that were opened, packed as a union is; empty where contributors are not
             counted.
+        blind: the secret of both servers by which the list of clients is blinded in statements (see
+            `fsl_async.merkle`); empty where nobody is on it.
     """
 
     round_id: bytes
@@ -109,6 +142,7 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     union: tuple[UnionBlock, ...] = ()
     state: bytes = b""
     opened_rows: dict[Name, bytes] = {}
+    blind: bytes = b""
 
     @property
     def ended(self) -> Literal["done", "aborted", "refused"]:
@@ -150,7 +184,7 @@ class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
         clients: who was counted.
         excluded: who was not, and why.
         update: by block, the exact sum over the counted clients, (rows, width) or (size,): float64; where the ring has
-            no fraction bits, integers.
+            no fraction bits, integers. A block's array is made when it is first asked for.
         elements: the same sum as signed ring integers; `RingIntegers` takes them back.
         union: by sparse block, the union that the round found or was aligned on; empty where the task has none.
         opened_rows: by sparse block, the rows that were opened, ascending, in a task with `min_contributors`; the sum
@@ -160,8 +194,8 @@ class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     clients: tuple[str, ...]
     excluded: dict[str, str]
-    update: dict[str, npt.NDArray[Any]]
-    elements: dict[str, npt.NDArray[Any]]
+    update: Mapping[str, npt.NDArray[Any]]
+    elements: Mapping[str, npt.NDArray[Any]]
     union: dict[str, npt.NDArray[np.uint32]] = {}
     opened_rows: dict[str, npt.NDArray[np.uint32]] = {}
 
@@ -188,6 +222,8 @@ class ClientOutcome(msgspec.Struct, frozen=True, kw_only=True):
         opened: whether the submission is in a sum that was opened, and refused: both servers know the sum, so the same
             values must not be submitted again. `Client.outcome` then raises `SumRefusedError`.
         names: who is in the sum, sorted, in a task with `participants="names"`; otherwise empty.
+        root: what names the list of who is in the sum. Every client of the round is told the same one, so clients that
+            compare it know that they were told of one list.
         opened_rows: by sparse block, the rows of which the sum was opened, ascending, in a task with
             `min_contributors`; see `withheld`. Every client is told the same; of other rows nobody is told whether any
             client contributed to them.
@@ -199,6 +235,7 @@ class ClientOutcome(msgspec.Struct, frozen=True, kw_only=True):
     participants: int
     opened: bool = False
     names: tuple[str, ...] = ()
+    root: bytes = b""
     opened_rows: dict[str, npt.NDArray[np.uint32]] = {}
 
     def withheld(self, rows: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:

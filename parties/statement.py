@@ -2,7 +2,8 @@
 
 Rules: a statement is for one client alone and names no other, unless the task asks for the list
 (`Task.participants = "names"`); why others were not counted is told to nobody but them and the operators. Apart from
-`client`, `included` and `excluded`, every client of a round is told the same.
+`client`, `seat` and `excluded`, every client of a round is told the same: also `root`, which stands for the list of who
+is in the sum, and by which a client that is on it is shown that it is.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import msgpack
 import msgspec
 
 from fsl_async.config import BlockModel
+from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import PeerViolationError
 from fsl_async.foreign_text import is_name
 from fsl_async.geometry import RowNumbers
+from fsl_async.merkle import RosterTree, Seat, is_seated, root_of_nobody
 from fsl_async.task import Task
 from fsl_async.union import UnionBlock, unpack_union
 from parties.outcome import Aborted, Done, Ending, Name, RoundReport
@@ -28,6 +31,7 @@ STATEMENT_BYTES = 32 * 1024
 NAME_BYTES = 260
 """More than a name in a statement's list can take: 64 characters."""
 
+Digest: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Reason: TypeAlias = Annotated[str, msgspec.Meta(max_length=256)]
 
@@ -41,7 +45,8 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         number: its number.
         ending: how it ended.
         participants: how many clients are in the sum; 0 where the round was aborted.
-        included: whether this client is one of them.
+        root: what names the list of them; see `fsl_async.merkle`.
+        seat: where this client is on that list, with a proof; None where it is not on it.
         excluded: why it is not: only_s0, only_s1, mismatch, proof or bound; empty where it is, where nobody is, and
             where neither server had a submission of this client in time.
         model: the model after the round.
@@ -56,7 +61,8 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     number: int
     ending: Ending
     participants: Count
-    included: bool
+    root: Digest
+    seat: Seat | None
     excluded: Reason
     model: tuple[BlockModel, ...]
     union: tuple[UnionBlock, ...] = ()
@@ -64,13 +70,13 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     opened_rows: dict[Name, bytes] = {}
 
     @staticmethod
-    def of(report: RoundReport, client: str, *, included: bool, named: bool) -> Statement:
+    def of(report: RoundReport, client: str, tree: RosterTree, *, named: bool) -> Statement:
         """What a report says to one client.
 
         Args:
             report: the full account.
             client: the client.
-            included: whether the report has it in the sum; the caller knows that for many clients at once.
+            tree: the tree over the report's list; the caller makes it once for all clients.
             named: whether the task asks for the list of names.
         """
         return Statement(
@@ -79,13 +85,19 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             number=report.number,
             ending=report.ending,
             participants=len(report.clients),
-            included=included,
+            root=tree.root,
+            seat=tree.seat(client),
             excluded=report.excluded.get(client, ""),
             model=report.model,
             union=report.union,
             names=report.clients if named else (),
             opened_rows=report.opened_rows,
         )
+
+    @property
+    def included(self) -> bool:
+        """Whether the client's submission is in the sum."""
+        return self.seat is not None
 
     @property
     def counted(self) -> bool:
@@ -135,12 +147,21 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             return f"with {self.participants} clients in its sum; the task has at most {task.max_clients}"
         if self.included and self.excluded:
             return f"that both counts this client and does not ({self.excluded!r})"
+        if wrong := self._wrong_seat():
+            return wrong
         if wrong := self._wrong_rows(task):
             return wrong
         if self.names and task.participants != "names":
             return "with names of participants, for which the task does not ask"
         if task.participants == "names":
             return self._wrong_names()
+        return ""
+
+    def _wrong_seat(self) -> str:
+        if not self.participants and self.root != root_of_nobody():
+            return "with a list of clients although nobody is in its sum"
+        if self.seat is not None and not is_seated(self.root, self.participants, self.client, self.seat):
+            return "that counts this client, and does not prove that it is on the list that the root names"
         return ""
 
     def _wrong_rows(self, task: Task) -> str:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fsl_async import Ring
+from tests.support.object_store import s3 as s3
 
 settings.register_profile(
     "fsl",

@@ -38,6 +38,8 @@ SECRETS = {
 """What secrets are called, in every class that has them."""
 
 PUBLIC = {
+    ("fsl_async.costs.day", "Crowd", "seed"),
+    ("fsl_async.costs.scaling", "Load", "shares"),
     ("parties.client.inbox", "Retrieve", "dense"),
     ("parties.server.round.start", "Tools", "randomness"),
     ("parties.testing.trials.scenario", "Trial", "seed"),
@@ -46,7 +48,11 @@ PUBLIC = {
 """What is called so and is none: names of blocks, a function, and the seeds of simulations."""
 
 
-EXTRAS = {"parties.flower": "flwr", "fsl_async.learning.pytorch": "torch"}
+EXTRAS = {
+    "parties.flower": "flwr",
+    "fsl_async.learning.pytorch": "torch",
+    "parties.storage.blobs.objects": "obstore",
+}
 """Packages that are imported where what they need is there; `make learn` makes sure of it."""
 
 

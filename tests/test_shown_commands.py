@@ -15,7 +15,9 @@ import pytest
 import trio
 
 from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.costs.scaling import ANOTHER_MACHINE
 from parties.commands.application import app
+from parties.commands.plan.constants_file import save_constants
 from parties.files.models import save_model
 from parties.identity.keys import Identity
 from parties.settings.writing import to_toml, write_deployment
@@ -29,6 +31,7 @@ EXECUTED = {
     "docs/operations.md": "tests/system/deployment/test_operations.py",
     "docs/planner.md": "tests/test_shown_commands.py",
     "docs/registration.md": "tests/test_shown_commands.py",
+    "docs/scaling.md": "tests/test_shown_commands.py",
     "docs/tutorials/over-tcp.md": "tests/test_tutorials.py",
 }
 """By page, the test that executes all of its commands, but for those listed below."""
@@ -141,6 +144,13 @@ def test_the_commands_of_the_planner_s_page(folder):
     for command in shown("docs/planner.md"):
         assert run(folder, command if can_plot else command.replace(" --plot upload.svg", "")).strip(), command
     assert (folder / "upload.svg").exists() == can_plot
+
+
+def test_the_commands_of_the_page_on_scaling(folder):
+    save_constants(folder / "constants.json", ANOTHER_MACHINE)
+    for command in shown("docs/scaling.md"):
+        if not reason_against(command):
+            assert re.search("first.limit", run(folder, command)), command
 
 
 def test_the_commands_of_the_page_on_registration(folder):

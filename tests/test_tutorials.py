@@ -46,9 +46,9 @@ def test_the_page_of_the_doors_prints_the_same_at_each_of_them(capsys):
     """A block that awaits outside a function is a notebook's cell."""
     session: dict[str, object] = {}
     printed: list[str] = []
-    for language, content in guide.fenced((ROOT / "docs" / "doors.md").read_text(encoding="utf-8")):
+    for language, content in guide.fenced((ROOT / "docs" / "fronts.md").read_text(encoding="utf-8")):
         if language == "python":
-            code = compile(content, "doors.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            code = compile(content, "fronts.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             if code.co_flags & inspect.CO_COROUTINE:
                 asyncio.run(eval(code, session))
             else:

@@ -15,7 +15,7 @@ from nacl.bindings import crypto_aead_chacha20poly1305_ietf_decrypt, crypto_aead
 from nacl.signing import VerifyKey
 from noise.connection import Keypair, NoiseConnection
 
-from fsl_async.wire import messages
+from fsl_async.wire import door_messages, forward_messages, messages
 from tests import ROOT
 from tests.support import reference
 from tests.support.wire_page import PAGE, VECTORS, H, K, le, of
@@ -60,7 +60,7 @@ def test_primitives():
 def test_preambles():
     case = VECTORS["preamble"]
     for name, role in (("client", 1), ("server", 2)):
-        assert of(case[name]) == bytes([0x1F, 0x46, 0x53, 0x0A]) + (1).to_bytes(2, "big") + bytes([role, 1])
+        assert of(case[name]) == bytes([0x1F, 0x46, 0x53, 0x0A]) + (2).to_bytes(2, "big") + bytes([role, 1])
     prologue = b"fsl-async channel prologue\0" + of(case["client"]) + of(case["server"])
     assert prologue.hex() == case["prologue"]
 
@@ -197,10 +197,17 @@ def hexed(value: Any) -> Any:
 
 
 def test_the_page_has_every_message_and_every_field():
-    classes = itertools.chain(*map(typing.get_args, (messages.FromClient, messages.FromServer, messages.FromPeer)))
+    between = messages.FromClient, messages.FromServer, messages.FromPeer
+    forwarding = forward_messages.FromSender, forward_messages.FromKeeper
+    classes = itertools.chain(*map(typing.get_args, (*between, *forwarding)))
+    inner = itertools.chain(
+        (door_messages.DoorHello, door_messages.CoreHello),
+        *map(typing.get_args, (door_messages.DoorToCore, door_messages.CoreToDoor)),
+    )
     declared = {each.__struct_config__.tag: each for each in classes}
-    assert {"type", *declared} == set(ROWS)
-    for kind, message in declared.items():
+    of_one_server = {each.__struct_config__.tag: each for each in inner}
+    assert {"type", *declared, *of_one_server} == set(ROWS)
+    for kind, message in (declared | of_one_server).items():
         omitted = message.__struct_config__.omit_defaults
         expected = {
             field.encode_name: ... if not omitted or field.default is msgspec.NODEFAULT else field.default
@@ -218,6 +225,23 @@ def test_lists():
 
 
 # ---- the rest
+
+
+def test_a_list_of_five_and_a_path_to_its_root():
+    case = VECTORS["lists of clients"]
+    names, blind = [name.encode() for name in case["names"]], of(case["blind"])
+    assert K("fsl.roster-blind", of(case["proof key"]), of(case["round id"])) == blind
+    salts = [K("fsl.roster-salt", blind, name) for name in names]
+    level = [H("fsl.roster-leaf", salt, name) for salt, name in zip(salts, names, strict=True)]
+    path, number = [], names.index(case["client"].encode())
+    assert (case["place"], of(case["salt"])) == (number, salts[number])
+    while len(level) > 1:
+        path += level[number ^ 1 : (number ^ 1) + 1]
+        pairs = [level[start : start + 2] for start in range(0, len(level), 2)]
+        level = [pair[0] if len(pair) == 1 else H("fsl.roster-node", *pair) for pair in pairs]
+        number //= 2
+    assert b"".join(path) == of(case["path"])
+    assert H("fsl.roster-root", le(len(names), 8), level[0]).hex() == case["root"]
 
 
 def test_the_toss():
@@ -239,15 +263,16 @@ def test_statements_and_credentials():
     receipt = (of(case["round id"]), name, of(case["submission digest"]))
     server.verify(H("fsl.receipt", *receipt), of(case["receipt"]))
     assert H("fsl.outcome", outcome).hex() == case["outcome's digest"]
-    order = ["round_id", "number", "ending", "clients", "excluded", "model", "union", "state", "opened_rows"]
+    order = ["round_id", "number", "ending", "clients", "excluded", "model", "union", "state", "opened_rows", "blind"]
     assert list(msgpack.unpackb(outcome)) == list(msgpack.unpackb(of(case["outcome of an aborted round"]))) == order
-    statement_fields = ["client", "round_id", "number", "ending", "participants", "included", "excluded", "model"]
+    statement_fields = ["client", "round_id", "number", "ending", "participants", "root", "seat", "excluded", "model"]
     server.verify(H("fsl.statement", of(case["statement"])), of(case["statement's signature"]))
     kinds = ("for a client that was left out", "of an aborted round", "with names")
     said = {kind: msgpack.unpackb(of(case[f"statement {kind}"])) for kind in kinds}
     assert all(list(each) == [*statement_fields, "union", "names", "opened_rows"] for each in said.values())
-    told = [(each["client"], each["participants"], each["included"], each["excluded"]) for each in said.values()]
+    told = [(each["client"], each["participants"], bool(each["seat"]), each["excluded"]) for each in said.values()]
     assert told == [("carol", 2, False, "only_s0"), (case["name"], 0, False, ""), (case["name"], 2, True, "")]
+    assert said["of an aborted round"]["root"] == H("fsl.roster-root", le(0, 8), b"")
     assert said["with names"] == msgpack.unpackb(of(case["statement"])) | {"names": ["alice", "bob"]}
     credentials = msgpack.unpackb(of(case["credentials"]))
     task = of(VECTORS["verified"]["task digest"])

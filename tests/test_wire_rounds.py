@@ -254,7 +254,13 @@ def test_a_submission_adds_its_values_and_nothing_else(example):
             digests += [b"".join(le((each + server) % 2**example.bits, size) for each in tree) for tree in counts]
         assert H("fsl.proof", of(example.case["tree digest"]), *digests).hex() == found["proof"]
         shares.append(share)
-        named, counted = H("fsl.share", share), msgpack.packb([[n, of(d)] for n, d in found["counted"].items()])
+        rows = len(shown) * size
+        pieces = [H("fsl.share-piece", piece) for piece in (share[:rows], share[rows:]) if piece]
+        assert [piece.hex() for piece in pieces] == found["digests of its pieces"]
+        named, counted = (
+            H("fsl.share", b"".join(pieces)),
+            msgpack.packb([[n, of(d)] for n, d in found["counted"].items()]),
+        )
         both = [of(each) for each in found.get("digests of both", ())]
         commitment = (example.round_id, bytes([server]), H("fsl.roster", counted), *both, named, of(found["nonce"]))
         assert (

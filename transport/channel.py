@@ -22,7 +22,7 @@ A message that is refused because of its length or its pace is only left unread.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -136,6 +136,34 @@ class Channel(ABC):
             ChannelError: the connection is lost, closed or broken.
         """
 
+    async def send_together(self, *messages: Sequence[Buffer], pace: Pace = UNHURRIED) -> None:
+        """Sends several short messages, one after the other, with as few writes as they need.
+
+        Args:
+            messages: the parts of each.
+            pace: how fast the peer must take them.
+
+        Raises:
+            TooSlowError: the peer fell below the pace; the channel is broken.
+            ChannelError: the channel was closed, lost or broken.
+        """
+        for parts in messages:
+            await self.send(*parts, pace=pace)
+
+    def arrived(self, limit: int) -> bytearray | None:
+        """The next message, if all of it has come and been read from the network; None if not.
+
+        Args:
+            limit: the longest message to accept, in bytes.
+
+        Raises:
+            MessageTooLongError: the message is longer; nothing of it has been kept.
+            MisuseError: another task is receiving.
+            ChannelError: the channel was lost or broken.
+        """
+        del limit
+        return None
+
     @abstractmethod
     async def announced(self, *, pace: Pace = UNHURRIED) -> int:
         """Waits for the next message to begin and returns its length in bytes; the message stays to be received.
@@ -165,6 +193,20 @@ class Channel(ABC):
     @abstractmethod
     async def beat(self) -> None:
         """Sends signs of life while the peer waits for us; ends when it is cancelled or the channel is lost."""
+
+    @abstractmethod
+    async def beginning(self, size: int, *, pace: Pace = UNHURRIED) -> bytes:
+        """Returns the first bytes of the next message; the message stays to be received, from its first byte on.
+
+        Args:
+            size: how many; the whole message if it has fewer.
+            pace: how fast the peer must deliver them, once the message has begun.
+
+        Raises:
+            TooSlowError: the peer fell below the pace.
+            MisuseError: another task is receiving.
+            ChannelError: the channel was closed, lost or broken.
+        """
 
     @abstractmethod
     async def receive(self, limit: int, *, pace: Pace = UNHURRIED, room: Room = endless) -> bytearray:
@@ -227,6 +269,7 @@ class SecureChannel(Channel):
         self._receiving = trio.Lock()
         self._last_read = 0
         self._message: Quiet | Announced | Arriving | Passing = Quiet()
+        self._has_waited = False
 
     def __repr__(self) -> str:
         return f"<SecureChannel to {self.introduction.peer_role.name} {self.peer_key.hex()}>"
@@ -253,6 +296,16 @@ class SecureChannel(Channel):
                     progress(sent)
                     together = min(2 * together, _RECORDS_AT_ONCE) if swift else 1
 
+    async def send_together(self, *messages: Sequence[Buffer], pace: Pace = UNHURRIED) -> None:
+        """Sends several short messages with one write; see `Channel.send_together`."""
+        if len(messages) < 2:
+            await super().send_together(*messages, pace=pace)
+            return
+        async with self._sending:
+            with self._whole_or_broken():
+                together = b"".join(record for parts in messages for record in self._writer.message(parts))
+                await self._send_by(Stopwatch(pace, len(together)), len(together), together)
+
     async def ping(self) -> None:
         """Sends a record that the peer ignores, to keep the connection in use.
 
@@ -274,8 +327,10 @@ class SecureChannel(Channel):
     async def announced(self, *, pace: Pace = UNHURRIED) -> int:
         """Waits for the next message to begin and returns its length; see `Channel.announced`."""
         with self._sole_receiver():
-            await trio.lowlevel.checkpoint()
-            return await self._announcement(pace)
+            await trio.lowlevel.checkpoint_if_cancelled()
+            total = await self._announcement(pace)
+            await self._let_others_go()
+            return total
 
     async def awaited(self, remind: Callable[[], None] = _nothing) -> int:
         """Waits for the next message to begin for as long as the peer lives; see `Channel.awaited`."""
@@ -303,24 +358,61 @@ class SecureChannel(Channel):
                 if not self._sending.locked():
                     await self.ping()
 
+    async def beginning(self, size: int, *, pace: Pace = UNHURRIED) -> bytes:
+        """Returns the first bytes of the next message; see `Channel.beginning`."""
+        with self._sole_receiver():
+            await trio.lowlevel.checkpoint_if_cancelled()
+            arriving = self._arriving(await self._announcement(pace))
+            await self._take(arriving, pace, until=min(size, arriving.total))
+            await self._let_others_go()
+            return bytes(memoryview(arriving.content)[: min(size, arriving.total)])
+
     async def receive(self, limit: int, *, pace: Pace = UNHURRIED, room: Room = endless) -> bytearray:
         """Returns the next message; see `Channel.receive`."""
         with self._sole_receiver():
-            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint_if_cancelled()
             total = await self._announcement(pace)
             if total > limit:
                 raise MessageTooLongError(total, limit)
-            arriving = self._message if isinstance(self._message, Arriving) else Arriving(total)
+            arriving = self._arriving(total)
             await self._take(arriving, pace, room)
+            await self._let_others_go()
+            self._end_message()
             return arriving.content
+
+    def arrived(self, limit: int) -> bytearray | None:
+        """The next message, if all of it has come; see `Channel.arrived`."""
+        with self._sole_receiver():
+            if not isinstance(self._message, Quiet):
+                return None
+            announcement = self._next_event() if self._reader.buffered else None
+            if not isinstance(announcement, Announced):
+                return None
+            self._message, total = announcement, announcement.total
+            if total > limit:
+                raise MessageTooLongError(total, limit)
+            message = self._message = Arriving(total)
+            while True:
+                match self._next_event():
+                    case Finished():
+                        self._end_message()
+                        return message.content
+                    case Body(data=data):
+                        if len(message.content) < message.taken + len(data):
+                            message.make_room(message.wanted)
+                        message.take(data)
+                    case _:
+                        return None
 
     async def discard(self, *, pace: Pace = UNHURRIED) -> None:
         """Reads the next message and drops it, in constant memory; see `Channel.discard`."""
         with self._sole_receiver():
-            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint_if_cancelled()
             total = await self._announcement(pace)
             taken = self._message.taken if isinstance(self._message, Arriving) else 0
             await self._take(Passing(total, taken), pace)
+            await self._let_others_go()
+            self._end_message()
 
     async def aclose(self) -> None:
         """Says CLOSE if possible, and closes; see `Channel.aclose`."""
@@ -352,9 +444,19 @@ class SecureChannel(Channel):
         finally:
             self._receiving.release()
 
+    async def _let_others_go(self) -> None:
+        """Let other tasks run, once for each message: unless it was waited for, when they have."""
+        if not self._has_waited:
+            self._has_waited = True
+            await trio.lowlevel.cancel_shielded_checkpoint()
+
+    def _end_message(self) -> None:
+        self._message, self._has_waited = Quiet(), False
+
     async def _announcement(self, pace: Pace) -> int:
         if isinstance(self._message, Passing):
             await self._take(self._message, pace)
+            self._end_message()
         match self._message:
             case Announced(total=total) | Arriving(total=total):
                 return total
@@ -373,23 +475,28 @@ class SecureChannel(Channel):
             case _:
                 raise ChannelClosedError("the peer has closed the channel; there is no further message")
 
-    async def _take(self, message: Arriving | Passing, pace: Pace, room: Room = endless) -> None:
-        """Reads the rest of a message that has been announced."""
+    def _arriving(self, total: int) -> Arriving:
+        """The announced message, of which something may have come."""
+        return self._message if isinstance(self._message, Arriving) else Arriving(total)
+
+    async def _take(
+        self, message: Arriving | Passing, pace: Pace, room: Room = endless, until: int | None = None
+    ) -> None:
+        """Reads the rest of a message that has been announced, or more of it, until so many bytes of it have come."""
         self._message = message
         stopwatch, before = Stopwatch(pace, message.total), message.taken
-        while True:
+        while until is None or message.taken < until:
             if isinstance(message, Arriving):
                 await make_room(message, stopwatch, room)
             match self._next_event():
                 case Finished():
-                    break
+                    return
                 case Body(data=data):
                     message.take(data)
                 case _:
                     buffered = self._reader.buffered
                     coming = message.total - message.taken - buffered
                     await self._read_by(stopwatch, message.taken - before + buffered, coming)
-        self._message = Quiet()
 
     async def _read_whole_record(self, pace: Pace) -> None:
         stopwatch = Stopwatch(pace)
@@ -437,6 +544,7 @@ class SecureChannel(Channel):
         """Reads some bytes from the wire; where it is lost, the sending direction breaks as well."""
         try:
             data = await self._wire.receive_some(_READ_SIZE, needed)
+            self._has_waited = True
             self._last_read = len(data)
             if data:
                 self._reader.feed(data)

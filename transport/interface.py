@@ -11,14 +11,14 @@ from abc import ABC, abstractmethod
 import trio
 
 from transport.channel import SecureChannel
-from transport.doors import Door
 from transport.errors import HandshakeTimeoutError
 from transport.handshake import CheckPayload, HandshakeSettings, accept_any_payload, initiate
 from transport.listener import Service
+from transport.needs_trio import NeedsTrio
 from transport.wire import Wire
 
-DIAL = Door("Transport.dial")
-LISTEN = Door("Transport.listen")
+DIAL = NeedsTrio("Transport.dial")
+LISTEN = NeedsTrio("Transport.listen")
 
 
 class Transport(ABC):

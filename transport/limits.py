@@ -79,9 +79,11 @@ class RateLimiter:
 
     async def wait(self, name: str) -> None:
         """Takes a token from a bucket, and waits until it is there."""
+        await trio.lowlevel.checkpoint_if_cancelled()
         now = trio.current_time()
         full_at = self._empty_until[name] = self._full_at(name, now)
-        await trio.sleep(max(0.0, full_at - now - self._depth))
+        if full_at - now > self._depth:
+            await trio.sleep(full_at - now - self._depth)
 
     def _full_at(self, name: str, now: float) -> float:
         """Returns when a bucket will be full again if a token is taken now."""

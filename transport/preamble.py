@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from transport.errors import ForeignPeerError, KindMismatchError, RoleMismatchError, VersionMismatchError
 
 MAGIC = b"\x1fFS\n"
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 PREAMBLE_SIZE = 8
 
 _DOMAIN = b"fsl-async channel prologue\0"
@@ -32,12 +32,30 @@ _DOMAIN = b"fsl-async channel prologue\0"
 class Role(enum.IntEnum):
     """What an endpoint is in a deployment.
 
-    Anybody may claim a role; only the static key proves who it is. Clients dial servers, servers dial each other.
+    Anybody may claim a role; only the static key proves who it is. Clients dial servers, servers dial each other, and a
+    server's doors dial its core, which is the same server at an address for doors alone.
     """
 
     CLIENT = 1
     SERVER_0 = 2
     SERVER_1 = 3
+    DOOR_0 = 4
+    DOOR_1 = 5
+    CORE_0 = 6
+    CORE_1 = 7
+
+
+_DIALS: frozenset[tuple[int, int]] = frozenset(
+    {
+        (Role.CLIENT, Role.SERVER_0),
+        (Role.CLIENT, Role.SERVER_1),
+        (Role.SERVER_0, Role.SERVER_1),
+        (Role.SERVER_1, Role.SERVER_0),
+        (Role.DOOR_0, Role.CORE_0),
+        (Role.DOOR_1, Role.CORE_1),
+    }
+)
+"""Who dials whom."""
 
 
 class Kind(enum.IntEnum):
@@ -108,13 +126,12 @@ def require_magic(data: bytes) -> None:
 def require_roles(initiator: int, responder: int) -> None:
     """Refuses a pair of roles that never connect in this direction.
 
-    Clients dial servers and servers dial each other.
+    Clients dial servers, servers dial each other, and doors dial the core of their own server.
 
     Raises:
         RoleMismatchError: the two do not fit; the message gives both.
     """
-    known = set(Role)
-    if initiator not in known or responder not in known - {Role.CLIENT} or initiator == responder:
+    if (initiator, responder) not in _DIALS:
         raise RoleMismatchError(
             f"a {_name(Role, initiator)} does not dial a {_name(Role, responder)}; check which address is whose"
         )

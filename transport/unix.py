@@ -12,8 +12,8 @@ import os
 import socket as system
 import stat
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,9 @@ _LONGEST_PATH = 107
 """What sockaddr_un holds on Linux, without the zero at the end."""
 
 _BACKLOG = 1_024
+_OTHERS_TAKE, _BETWEEN_LOOKS = 5.0, 0.01
+"""Seconds for which others may take a path in the same folder, and between two looks whether they have."""
+
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group
 
 
@@ -39,7 +42,13 @@ class UnixTransport(Transport):
     """Connects processes of one host.
 
     An address is "unix:" and an absolute path of at most 107 bytes, such as "unix:/run/fsl-async/s0.sock".
+
+    Args:
+        mode: the permission bits of sockets that are listened at, of which the umask may take some; None: all of them.
     """
+
+    def __init__(self, mode: int | None = None) -> None:
+        self._mode = mode
 
     async def connect(self, address: str) -> trio.abc.Stream:
         """Opens a connection to a socket; see `Transport.connect`."""
@@ -67,7 +76,7 @@ class UnixTransport(Transport):
         LISTEN.require_trio()
         path = socket_path(address)
         listener = Listener(replace(service, limits=within_descriptors(service.limits)))
-        with _bound(path, address) as listening:
+        async with _bound(path, address, self._mode) as listening:
             task_status.started(address)
             await listener.serve(partial(accept, trio.SocketListener(listening), _origin))
 
@@ -92,16 +101,18 @@ def socket_path(address: str) -> Path:
     return path
 
 
-@contextmanager
-def _bound(path: Path, address: str) -> Iterator[trio.socket.SocketType]:
+@asynccontextmanager
+async def _bound(path: Path, address: str, mode: int | None) -> AsyncIterator[trio.socket.SocketType]:
     """A socket that listens at a path, and is removed from there afterwards if it still is ours.
 
     It listens until it is removed: what does not answer may be replaced by somebody else.
     """
     with system.socket(system.AF_UNIX, system.SOCK_STREAM) as bare:
         bare.setblocking(False)
+        if mode is not None:
+            os.fchmod(bare.fileno(), mode)  # before it has a path, so that nobody connects in between
         try:
-            with _alone_in(path.parent):
+            async with _alone_in(path.parent):
                 _remove_left_over(path, address)
                 bare.bind(str(path))
                 bare.listen(_BACKLOG)
@@ -109,15 +120,20 @@ def _bound(path: Path, address: str) -> Iterator[trio.socket.SocketType]:
         except UnreachableError:
             raise
         except BlockingIOError as error:
-            raise _cannot_listen(address, "another process takes a path in this folder just now") from error
+            raise _cannot_listen(address, "another process keeps its folder to itself") from error
         except OSError as error:
             raise _cannot_listen(address, error.strerror) from error
         try:
             yield trio.socket.from_stdlib_socket(bare)
         finally:
-            with suppress(OSError):
-                if _place(path) == ours:
-                    path.unlink()
+            _remove_own(path, ours)
+
+
+def _remove_own(path: Path, ours: tuple[int, int]) -> None:
+    """Removes a socket from its path, unless another one has taken its place."""
+    with suppress(OSError):
+        if _place(path) == ours:
+            path.unlink()
 
 
 def _place(path: Path) -> tuple[int, int]:
@@ -126,19 +142,31 @@ def _place(path: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+@asynccontextmanager
+async def _alone_in(folder: Path) -> AsyncIterator[None]:
     """Keep other listeners from taking a path in a folder: of two, the second would remove the first one's socket.
 
     Raises:
-        BlockingIOError: another one is about to.
+        BlockingIOError: another one has kept it for longer than it takes to listen.
     """
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with trio.move_on_after(_OTHERS_TAKE) as waiting:
+            while not _locked(number):  # noqa: ASYNC110 - nobody tells when a lock is free
+                await trio.sleep(_BETWEEN_LOOKS)
+        if waiting.cancelled_caught:
+            raise BlockingIOError
         yield
     finally:
         os.close(number)
+
+
+def _locked(number: int) -> bool:
+    """Whether a folder is ours now."""
+    with suppress(BlockingIOError):
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def _remove_left_over(path: Path, address: str) -> None:

@@ -16,8 +16,9 @@ Source: design §6 to §8 and §14.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 from typing import Literal, TypeAlias
 
@@ -33,6 +34,7 @@ from fsl_async.sample import size_of
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.union import UnionBlock
 from fsl_async.wire.answer import AnswerLayout
+from fsl_async.wire.block_parts import parts_of
 from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.client_names import pack_names
 from fsl_async.wire.codec import encode
@@ -40,6 +42,7 @@ from fsl_async.wire.messages import (
     Answer,
     AskedList,
     AskOutcome,
+    AskPieces,
     Block,
     Commitment,
     Conclusion,
@@ -57,11 +60,13 @@ from fsl_async.wire.messages import (
     RosterList,
     RowCounts,
     Share,
+    SharePiece,
     Submit,
     TossCommitment,
     TossReveal,
 )
-from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees, counts_bytes, dense_bytes, forests_of, share_bytes
+from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees, counts_bytes, dense_bytes, forests_of
+from fsl_async.wire.share_pieces import list_bytes, spans_of
 
 Framing: TypeAlias = Callable[[Sequence[int]], int]
 """From the lengths of messages to the bytes that they take on a channel."""
@@ -215,9 +220,12 @@ def recall(task: Task, setting: Setting) -> Traffic:
 
 def download(name: str, size: int, *, union: bool = False, whole: bool = False) -> Traffic:
     """A block that needs no trees, all rows of a sparse one, or its union, is fetched from the carrier."""
+    parts = [slice(0, size)] if union else parts_of(size)
+    request = partial(Download, round_id=DIGEST, block=name, union=union, whole=whole)
+    reply = Block(round_id=DIGEST, block=name)
     return Traffic(
-        up=(message_bytes(Download(round_id=DIGEST, block=name, union=union, whole=whole)),),
-        down=(message_bytes(Block(round_id=DIGEST, block=name), size),),
+        up=tuple(message_bytes(request(part=number)) for number, _ in enumerate(parts)),
+        down=tuple(message_bytes(reply, part.stop - part.start) for part in parts),
     )
 
 
@@ -330,10 +338,20 @@ def round_messages(task: Task, setting: Setting) -> tuple[int, ...]:
         *((message_bytes(Proofs(DIGEST), proofs),) if task.verified else ()),
         *((message_bytes(RowCounts(DIGEST), counts_bytes(task)),) if task.min_contributors is not None else ()),
         message_bytes(Commitment(DIGEST, DIGEST)),
-        message_bytes(Share(DIGEST, DIGEST), share_bytes(task)),
+        message_bytes(Share(DIGEST, DIGEST), list_bytes(task)),
+        *_piece_messages(task),
         message_bytes(Conclusion(DIGEST, DIGEST)),
     )
     return each * 2
+
+
+def _piece_messages(task: Task) -> Iterator[int]:
+    """A server asks for the pieces of the other's share once, and each is a message."""
+    spans = spans_of(task)
+    if spans:
+        yield message_bytes(AskPieces(DIGEST, 0))
+    for place, span in enumerate(spans):
+        yield message_bytes(SharePiece(DIGEST, place), span.size(task))
 
 
 # ---- work

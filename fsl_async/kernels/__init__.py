@@ -37,13 +37,16 @@ if TYPE_CHECKING:
     from fsl_async.kernels.trees.answering import answer_tagged as answer_tagged
     from fsl_async.kernels.trees.evaluation import (
         Evaluation as Evaluation,
+        OnRange as OnRange,
         Selection as Selection,
         Verification as Verification,
         add_leaves as add_leaves,
+        adder as adder,
         evaluate_add as evaluate_add,
         evaluate_leaves as evaluate_leaves,
         evaluate_select as evaluate_select,
         evaluate_verified as evaluate_verified,
+        verifying_adder as verifying_adder,
     )
     from fsl_async.kernels.trees.generation import (
         Tree as Tree,
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
         Places as Places,
         choose_places as choose_places,
         evaluate_places as evaluate_places,
+        places_adder as places_adder,
     )
     from fsl_async.kernels.trees.walk import GROUP as GROUP
 else:
@@ -78,12 +82,12 @@ else:
             "fsl_async.kernels.simd.isa": "Keys isa_names",
             "fsl_async.kernels.trees.answering": "answer_tagged",
             "fsl_async.kernels.trees.evaluation": (
-                "Evaluation Selection Verification add_leaves evaluate_add evaluate_leaves evaluate_select "
-                "evaluate_verified"
+                "Evaluation OnRange Selection Verification add_leaves adder evaluate_add evaluate_leaves "
+                "evaluate_select evaluate_verified verifying_adder"
             ),
             "fsl_async.kernels.trees.generation": "Tree TreeKeys generate make_hints make_select_hints tag_corrections",
             "fsl_async.kernels.trees.totals": "NO_TOTALS AskedTotals Totals",
-            "fsl_async.kernels.trees.union_evaluation": "Places choose_places evaluate_places",
+            "fsl_async.kernels.trees.union_evaluation": "Places choose_places evaluate_places places_adder",
             "fsl_async.kernels.trees.walk": "GROUP",
         },
     )

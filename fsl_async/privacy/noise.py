@@ -19,18 +19,21 @@ FRESH_BYTES: Final = 16
 """Fresh random bytes for the noise of a round."""
 
 
-def noise_key(fresh: bytes, round_id: bytes, share: Buffer) -> bytes:
-    """The key of one share's noise.
+def noise_key(fresh: bytes, round_id: bytes, share: Buffer, place: int = 0) -> bytes:
+    """The key of the noise of one share, or of one piece of it.
 
     The round and the share go into it, so that a random generator that repeats itself, as that of a virtual machine
-    does which was put back, gives no two shares the same noise: their difference would be free of it.
+    does which was put back, gives no two shares the same noise: their difference would be free of it. Of a share that
+    is formed piece by piece, a piece's own content does: every piece of a share is masked by all of its clients' trees,
+    so two shares of other clients differ in all of them.
 
     Args:
         fresh: 16 fresh random bytes.
         round_id: the round.
-        share: the share, before any noise.
+        share: the share or the piece, before any noise.
+        place: which piece it is, so that two pieces with the same content have not the same noise.
     """
-    return derive_key(Domain.NOISE, fresh, round_id, digest(Domain.SHARE, share))
+    return derive_key(Domain.NOISE, fresh, round_id, digest(Domain.SHARE, share), place.to_bytes(8, "little"))
 
 
 def noised(ring: Ring, share: Buffer, sigma: int, key: bytes) -> bytes:

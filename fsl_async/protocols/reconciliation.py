@@ -24,10 +24,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from fsl_async.digests import Domain, digest
 from fsl_async.protocols import psr, sampling, ssa
 from fsl_async.protocols import toss as tosses
-from fsl_async.wire.client_digests import pack_digests
+from fsl_async.protocols.entries import roster_digest
 from fsl_async.wire.messages import Known
 
 
@@ -184,7 +183,7 @@ def _roster_sent(state: Round) -> bytes:
             | ssa.Chosen()
             | ssa.Committed()
         ):
-            return digest(Domain.ROSTER, pack_digests(state.entries))
+            return roster_digest(state.entries)
         case _:
             return b""
 

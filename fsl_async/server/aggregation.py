@@ -1,8 +1,9 @@
 """One server's side of secure submodel aggregation: submissions into accumulators, accumulators into a share.
 
-Rules: all clients are added to one accumulator, bin by bin, which is folded to rows once per round; the work of one
-submission is cut into `Job`s over disjoint slices of the accumulator, so any number of threads may run them without a
-lock; no array of bins × Θ is made per client. Addition is exact and commutative, so any order gives the same sum.
+Rules: all clients are added to one accumulator, bin by bin, which is folded to rows once per round; the work on
+submissions is cut into `Job`s over disjoint slices of the accumulator, so any number of threads may run them without a
+lock (see `fsl_async.server.batch`); no array of bins × Θ is made per client. Addition is exact and commutative, so any
+order gives the same sum.
 
 Source: paper §"Basic Protocols" (SSA); design §7, §8, §12. The proofs replace the paper §"Malicious-secure sketching".
 """
@@ -10,8 +11,9 @@ Source: paper §"Basic Protocols" (SSA); design §7, §8, §12. The proofs repla
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -25,11 +27,16 @@ from fsl_async.errors import MisuseError
 from fsl_async.geometry import Forest, RowNumbers
 from fsl_async.kernels.arrays import Blocks
 from fsl_async.ring import Elements
-from fsl_async.server.jobs import Job, tree_of
-from fsl_async.server.sums import BinSum, CellMemory, UnionSum
+from fsl_async.server.batch import Batch, Ground, Prepared
+from fsl_async.server.jobs import CUT_AT, Job, tree_of
+from fsl_async.server.sums import BinSum, CellMemory, UnionSum, numbered
 from fsl_async.server.tree_totals import TreeTotals
-from fsl_async.task import Sparse, Task
+from fsl_async.task import Dense, Sparse, Task
 from fsl_async.wire.public_part import ALL_ROWS, ForestKey, Opened, Part, dense_bytes, forests_of, shape_of_share
+from fsl_async.wire.share_pieces import Span, spans_of
+
+COUNTED_AT_ONCE = 2**18
+"""Rows whose counts are read off the sum at a time."""
 
 
 @dataclass(frozen=True)
@@ -104,25 +111,59 @@ class Aggregate:
         aligned = bool(config.union) and config.task.selection == "fixed"
         self._unions = {i: UnionSum(config, i, block, unions[block.name]) for i, block in sparse if aligned}
         self._terms = terms_of(config.shape)
+        self._counts = config.shape.min_contributors is not None
         self._dense = config.shape.ring.zeros(dense_bytes(config.shape) // config.shape.ring.element_bytes)
         self._toss = proof_key
         self._proof_key = kernels.key_schedule(derive_key(Domain.PROOF_KEY, proof_key))
-        self._proof_mask_key = derive_key(Domain.PROOF_MASK_KEY, proof_key)
-        self._proof_masks: dict[int, Blocks] = {}
+        self._allocate()
+        self._proof_masks = {
+            leaves: kernels.keystream(derive_key(Domain.PROOF_MASK_KEY, proof_key), nonce=0, count=leaves)
+            for leaves in ({forest.leaves for forest in self._forests.values()} if config.task.verified else ())
+        }
 
-    def jobs(self, submission: Submission, threads: int) -> tuple[list[Job], Callable[[], bytes]]:
-        """The jobs that add one submission, and a function to call when all of them are done.
+    def batch(self, submissions: Sequence[Submission], threads: int) -> Batch:
+        """Some submissions that are to be added at once.
 
-        Jobs of one submission may run at the same time; jobs of different submissions may not.
+        Jobs of one step of a batch may run at the same time; jobs of different batches may not, except those that
+        prepare.
 
         Returns:
-            The jobs, and a function that returns what shows the other server that the submission may be counted: its
+            The batch, whose entries are, for each submission, what shows the other server that it may be counted: its
             proof digest (of the trees alone without proofs; of the trees' counts, too, where contributors are counted),
             then this server's share of the proof of its bound, if the task has one.
         """
-        counts = self._config.shape.min_contributors is not None
-        totals = TreeTotals(self._config.shape.ring, self._forests) if self._terms or counts else None
-        jobs: list[Job] = []
+        multiple = kernels.GROUP if self._unions else CUT_AT
+        return Batch(
+            Ground(list(self._forests.values()), multiple, self._config.shape.ring, self._dense),
+            [partial(self._prepare, submission) for submission in submissions],
+            [partial(self._conclude, submission) for submission in submissions],
+            threads,
+        )
+
+    def jobs(self, submission: Submission, threads: int) -> tuple[list[Job], Callable[[], bytes]]:
+        """The jobs that add one submission alone, and a function to call when all of them are done.
+
+        Returns:
+            The jobs, and a function that returns the submission's entry; see `batch`.
+        """
+        batch = self.batch([submission], threads)
+        _run(batch.preparing())
+
+        def finish() -> bytes:
+            _run(batch.concluding())
+            return batch.entries[0]
+
+        return batch.adding(), finish
+
+    def _allocate(self) -> None:
+        """Take the memory of every sum that submissions are added to."""
+        for index, block_sum in self._bins.items():
+            if self._config.task.verified or index not in self._unions:
+                block_sum.allocate()
+
+    def _prepare(self, submission: Submission) -> Prepared:
+        totals = TreeTotals(self._config.shape.ring, self._forests) if self._terms or self._counts else None
+        adders: list[kernels.OnRange] = []
         proofs: list[Blocks] = []
         part = submission.part.layout.split(submission.part.data)
         for key, forest in self._forests.items():
@@ -130,22 +171,20 @@ class Aggregate:
             asked = totals.of(key) if totals else kernels.NO_TOTALS
             if (key, "proof") in part:
                 verification = self._verification(submission, forest, part[key, "proof"])
-                work, proof = self._bins[key.block].verify_jobs(key.forest, evaluation, verification, threads, asked)
+                add, proof = self._bins[key.block].verifying_adder(key.forest, evaluation, verification, asked)
                 proofs.append(proof)
             else:
-                work = self._sum_for(key.block).add_jobs(key.forest, evaluation, threads, asked)
-            jobs += work
+                add = self._sum_for(key.block).adder(key.forest, evaluation, asked)
+            adders.append(add)
+        return Prepared(adders, proofs, totals, self._dense_share(submission))
 
-        def finish() -> bytes:
-            dense = self._dense_share(submission)
-            self._dense = self._config.shape.ring.add(self._dense, dense)
-            each = [*proofs, *(totals.counts(self._server) if totals and counts else ())]
-            entry = digest(Domain.PROOF, submission.tree, *(piece.reshape(-1).view(np.uint8).data for piece in each))
-            if totals is None or self._terms is None:
-                return entry
-            return entry + self._bound_share(submission, totals.vector(self._server, dense))
-
-        return jobs, finish
+    def _conclude(self, submission: Submission, added: Prepared) -> bytes:
+        totals = added.totals
+        each = [*added.proofs, *(totals.counts(self._server) if totals and self._counts else ())]
+        entry = digest(Domain.PROOF, submission.tree, *(piece.reshape(-1).view(np.uint8).data for piece in each))
+        if totals is None or self._terms is None:
+            return entry
+        return entry + self._bound_share(submission, totals.vector(self._server, added.dense))
 
     def negate(self) -> None:
         """Negate the sum: adding a submission between two calls takes it out."""
@@ -161,14 +200,22 @@ class Aggregate:
 
     def counts(self) -> bytes:
         """This server's share of the counts of contributors: of every row of every sparse block, 32 bits of it."""
+        return b"".join(count() for count in self.counting())
+
+    def counting(self) -> list[Callable[[], bytes]]:
+        """What forms the parts of `counts`, in order; they may run at the same time, while nothing is added."""
+        return [
+            partial(self._count, index, start, min(start + COUNTED_AT_ONCE, block.rows))
+            for index, block in self._config.shape.sparse_blocks()
+            for start in range(0, block.rows, COUNTED_AT_ONCE)
+        ]
+
+    def _count(self, index: int, start: int, stop: int) -> bytes:
         ring = self._config.shape.ring
-        parts: list[bytes] = []
-        for index, _ in self._config.shape.sparse_blocks():
-            counts = self._bins[index].rows()[:, -1]
-            signed = counts if self._server == 0 else ring.negate(counts)
-            words = np.ascontiguousarray(signed).view(np.uint32).reshape(len(counts), -1)
-            parts.append(words[:, 0].tobytes())
-        return b"".join(parts)
+        counts = self._bins[index].rows(numbered(start, stop))[:, -1]
+        signed = counts if self._server == 0 else ring.negate(counts)
+        words = np.ascontiguousarray(signed).view(np.uint32).reshape(len(counts), -1)
+        return words[:, 0].tobytes()
 
     def share(self, opened: Opened = ALL_ROWS) -> bytes:
         """This server's share of the aggregate: every block's elements in the task's order, little-endian.
@@ -176,20 +223,23 @@ class Aggregate:
         Args:
             opened: by sparse block, the rows whose elements are in it; those of the others are in no share.
         """
-        task = self._config.shape
-        ring = task.ring
-        parts: list[bytes] = []
-        offset = 0
-        numbers = {block.name: index for index, block in task.sparse_blocks()}
-        for block in task.blocks:
-            if isinstance(block, Sparse):
-                folded = self._rows(numbers[block.name], opened.get(block.name))[:, : block.width]
-                signed = folded if self._server == 0 else ring.negate(folded)
-                parts.append(signed.tobytes())
-            else:
-                parts.append(self._dense[offset : offset + block.size].tobytes())
-                offset += block.size
-        return b"".join(parts)
+        return b"".join(self.piece(span, opened) for span in spans_of(self._config.shape, opened))
+
+    def piece(self, span: Span, opened: Opened = ALL_ROWS) -> bytes:
+        """A piece of this server's share; several may be formed at the same time, while nothing is added.
+
+        Args:
+            span: what it has of the share, one of `spans_of`.
+            opened: as for `share`.
+        """
+        ring, block = self._config.shape.ring, self._config.shape.blocks[span.block]
+        if not isinstance(block, Sparse):
+            before = sum(other.size for other in self._config.shape.blocks[: span.block] if isinstance(other, Dense))
+            return self._dense[before + span.start * span.weights : before + span.stop * span.weights].tobytes()
+        index = next(index for index, sparse in self._config.shape.sparse_blocks() if sparse.name == block.name)
+        rows = opened[block.name][span.start : span.stop] if block.name in opened else numbered(span.start, span.stop)
+        folded = self._rows(index, rows)[:, : block.width]
+        return (folded if self._server == 0 else ring.negate(folded)).tobytes()
 
     def _sum_for(self, block: int) -> BinSum | UnionSum:
         """Where a submission without proofs is added: at the union's rows only, if the round is aligned on one."""
@@ -218,16 +268,10 @@ class Aggregate:
             tag=kernels.key_schedule(tag),
             masks=kernels.keystream(mask, nonce=0, count=forest.leaves),
             digest=self._proof_key,
-            digest_masks=self._proof_masks_of(forest.leaves),
+            digest_masks=self._proof_masks[forest.leaves],
             # Aligned here, because otherwise every job would copy them.
             corrections=np.require(np.frombuffer(corrections, dtype="<u8").reshape(forest.trees, 2), requirements="A"),
         )
-
-    def _proof_masks_of(self, leaves: int) -> Blocks:
-        """ρ′ of that many leaves, the same for every client of the round."""
-        if leaves not in self._proof_masks:
-            self._proof_masks[leaves] = kernels.keystream(self._proof_mask_key, nonce=0, count=leaves)
-        return self._proof_masks[leaves]
 
     def _dense_share(self, submission: Submission) -> Elements:
         """This server's share of the submission's dense blocks."""
@@ -245,10 +289,15 @@ class Aggregate:
             terms, self._server, vector, claim.private, submission.msk, claim.bind, self._toss, claim.digest
         )
 
-    def _rows(self, index: int, opened: RowNumbers | None) -> Elements:
-        """The sum of every row of a block, or of those that are opened."""
-        totals = self._bins[index].rows(opened)
-        return self._config.shape.ring.add(totals, self._unions[index].rows()) if index in self._unions else totals
+    def _rows(self, index: int, rows: RowNumbers) -> Elements:
+        """The sum of some rows of a block."""
+        totals = self._bins[index].rows(rows)
+        return self._config.shape.ring.add(totals, self._unions[index].rows(rows)) if index in self._unions else totals
+
+
+def _run(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        job()
 
 
 def split_share(task: Task, share: Buffer, opened: Opened = ALL_ROWS) -> dict[str, Elements]:

@@ -51,20 +51,67 @@ def check_contributions(task: Task, sums: Mapping[str, npt.NDArray[Any]], client
         BeyondNormsError: clients prove their norms, and the whole sum is longer than they allow.
         ExcessError: otherwise, a weight is larger.
     """
-    terms = terms_of(task)
-    if terms is not None and sum(map(_sum_of_squares, sums.values())) > largest_square(task, terms, clients):
-        raise BeyondNormsError(
-            f"the sum of all blocks is longer than {clients} clients with updates of an L2 norm of at most "
-            f"{task.bound:g} can have made it, and each has proved its own: one of the servers has added to its share"
-        )
-    most = clients * task.largest_integer + task.noise_reach
+    check = ContributionCheck(task, clients)
     for name, weights in sums.items():
-        if weights.size and not -most <= int(weights.min()) <= int(weights.max()) <= most:
-            beyond = np.unravel_index(int(np.argmax((weights > most) | (weights < -most))), weights.shape)
-            raise ExcessError(
-                f"the sum of block {name!r} at {[int(index) for index in beyond]} is more than {clients} clients with "
-                f"values of at most {task.largest_value:g} can have contributed"
+        check.take(name, weights)
+    check.finish()
+
+
+class ContributionCheck:
+    """The same check of a sum that is opened piece by piece.
+
+        check = ContributionCheck(task, clients=3)
+        check.take("items", weights, np.arange(1000, 2000))
+        check.finish()
+
+    Args:
+        task: as for `check_contributions`.
+        clients: as for `check_contributions`.
+    """
+
+    def __init__(self, task: Task, clients: int) -> None:
+        self._task = task
+        self._clients = clients
+        self._terms = terms_of(task)
+        self._most = clients * task.largest_integer + task.noise_reach
+        self._squares = 0
+        self._beyond: str | None = None
+
+    def take(self, name: str, weights: npt.NDArray[Any], numbers: npt.NDArray[Any] | None = None) -> None:
+        """Look at a piece of a block's sum.
+
+        Args:
+            name: the block's.
+            weights: signed ring integers.
+            numbers: which of the block's rows they are; none where they are all of them.
+        """
+        if self._terms is not None:
+            self._squares += _sum_of_squares(weights)
+        most = self._most
+        if self._beyond is None and weights.size and not -most <= int(weights.min()) <= int(weights.max()) <= most:
+            first = np.unravel_index(int(np.argmax((weights > most) | (weights < -most))), weights.shape)
+            row, *column = (int(index) for index in first)
+            self._beyond = (
+                f"the sum of block {name!r} at {[row if numbers is None else int(numbers[row]), *column]} is more than "
+                f"{self._clients} clients with values of at most {self._task.largest_value:g} can have contributed"
             )
+
+    def finish(self) -> None:
+        """Judge what was looked at.
+
+        Raises:
+            BeyondNormsError: as for `check_contributions`.
+            ExcessError: as for `check_contributions`.
+        """
+        task, clients = self._task, self._clients
+        if self._terms is not None and self._squares > largest_square(task, self._terms, clients):
+            raise BeyondNormsError(
+                f"the sum of all blocks is longer than {clients} clients with updates of an L2 norm of at most "
+                f"{task.bound:g} can have made it, and each has proved its own: one of the servers has added to its "
+                "share"
+            )
+        if self._beyond is not None:
+            raise ExcessError(self._beyond)
 
 
 def largest_square(task: Task, terms: BoundTerms, clients: int) -> int:

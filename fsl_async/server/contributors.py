@@ -11,8 +11,9 @@ trees, since each tree was proved to count once: a count beyond that shows that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isqrt
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +21,13 @@ import numpy.typing as npt
 from fsl_async.digests import Buffer
 from fsl_async.geometry import SEGMENTS, geometry_of
 from fsl_async.privacy.tails import largest_noise
-from fsl_async.task import Task
+from fsl_async.task import Sparse, Task
 from fsl_async.wire.public_part import ALL_ROWS, Opened
 
 Counts = npt.NDArray[np.int32]
+
+ROWS_AT_ONCE = 2**18
+"""Rows whose counts are looked at at a time."""
 
 
 class FalseCountError(ArithmeticError):
@@ -43,7 +47,10 @@ def opened_rows(task: Task, shares: Sequence[Buffer]) -> Opened:
     least = task.min_contributors
     if least is None:
         return ALL_ROWS
-    return {name: np.flatnonzero(counts >= least).astype(np.uint32) for name, counts in _by_block(task, shares)}
+    opened = {block.name: [np.empty(0, dtype=np.uint32)] for _, block in task.sparse_blocks()}
+    for part in _parts(task, shares):
+        opened[part.block.name].append(np.flatnonzero(part.counts >= least).astype(np.uint32) + np.uint32(part.first))
+    return {name: np.concatenate(rows) for name, rows in opened.items()}
 
 
 def check_counts(task: Task, shares: Sequence[Buffer], clients: int) -> None:
@@ -57,23 +64,39 @@ def check_counts(task: Task, shares: Sequence[Buffer], clients: int) -> None:
     Raises:
         FalseCountError: they are not.
     """
-    blocks = {block.name: block for _, block in task.sparse_blocks()}
     noise = task.doses.counts
-    reach = largest_noise(noise, sum(block.rows for block in blocks.values()))
-    for name, counts in _by_block(task, shares):
-        most = clients * (SEGMENTS + blocks[name].stash)
+    reach = largest_noise(noise, sum(block.rows for _, block in task.sparse_blocks()))
+    together = 0
+    for block, first, counts in _parts(task, shares):
+        most = clients * (SEGMENTS + block.stash)
         beyond = (counts < -reach) | (counts > most + reach)
         if beyond.any():
-            row = int(np.argmax(beyond))
-            raise FalseCountError(f"the count of row {row} of block {name!r} is none that {clients} clients can have")
-        of_all = clients * geometry_of(task, blocks[name]).trees + largest_noise(noise * (isqrt(len(counts)) + 1), 1)
-        if int(counts.sum(dtype=np.int64)) > of_all:
-            raise FalseCountError(f"the counts of block {name!r} are together more than {clients} clients can have")
+            row = first + int(np.argmax(beyond))
+            raise FalseCountError(
+                f"the count of row {row} of block {block.name!r} is none that {clients} clients can have"
+            )
+        together = int(counts.sum(dtype=np.int64)) + (together if first else 0)
+        of_all = clients * geometry_of(task, block).trees + largest_noise(noise * (isqrt(block.rows) + 1), 1)
+        if first + len(counts) == block.rows and together > of_all:
+            raise FalseCountError(
+                f"the counts of block {block.name!r} are together more than {clients} clients can have"
+            )
 
 
-def _by_block(task: Task, shares: Sequence[Buffer]) -> list[tuple[str, Counts]]:
-    first, second = (np.frombuffer(share, dtype="<u4") for share in shares)
-    blocks = [block for _, block in task.sparse_blocks()]
-    ends = np.cumsum([block.rows for block in blocks])
-    counts = (first + second).view(np.int32)
-    return [(block.name, part) for block, part in zip(blocks, np.split(counts, ends[:-1]), strict=True)]
+class _Part(NamedTuple):
+    """The counts of some rows of a block, the first of them and those after it."""
+
+    block: Sparse
+    first: int
+    counts: Counts
+
+
+def _parts(task: Task, shares: Sequence[Buffer]) -> Iterator[_Part]:
+    """Both shares added, a range of rows at a time."""
+    ours, theirs = (np.frombuffer(share, dtype="<u4") for share in shares)
+    before = 0
+    for _, block in task.sparse_blocks():
+        for first in range(0, block.rows, ROWS_AT_ONCE):
+            rows = slice(before + first, before + min(first + ROWS_AT_ONCE, block.rows))
+            yield _Part(block, first, (ours[rows] + theirs[rows]).view(np.int32))
+        before += block.rows

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from fsl_async.config import MODEL_DTYPES
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError
-from fsl_async.model_numbers import BeyondDtypeError
+from fsl_async.model_numbers import BeyondDtypeError, row_ranges
 from fsl_async.server.contributions import ExcessError
 from fsl_async.server_rules import Adam, Arrays, Momentum, OwnRule, RoundFacts, Sgd
 from fsl_async.task import Task
@@ -67,12 +67,20 @@ def average_and_step(task: Task, model: Arrays, update: Arrays, state: Arrays, c
     kept: Arrays = {}
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # looked at below
         for block in task.model_blocks:
-            array = model[block.name]
-            change = update[block.name].reshape(array.shape)
-            change = change if divisor is None else change / divisor
-            moved, arrays = _step(task, block.name, array.astype(np.float64), change, state)
-            after[block.name] = _finite(block.name, moved.astype(array.dtype))
-            kept |= {name: _finite(name, moment) for name, moment in arrays.items()}
+            array, name = model[block.name], block.name
+            change = update[name].reshape(array.shape)
+            before = {key: state[key].reshape(array.shape) for key in _names(task, name) if key in state}
+            moments = {key: np.empty(array.shape) for key in _names(task, name)}
+            moved = np.empty_like(array, order="C")
+            for rows in row_ranges(array):
+                part = change[rows] if divisor is None else change[rows] / divisor
+                held = {key: moment[rows] for key, moment in before.items()}
+                weights, arrays = _step(task, name, array[rows].astype(np.float64), part, held)
+                moved[rows] = _finite(name, weights.astype(array.dtype))
+                for key, moment in arrays.items():
+                    moments[key][rows] = _finite(key, moment)
+            after[name] = moved
+            kept |= moments
     return after, kept
 
 
@@ -151,9 +159,7 @@ def check_state(task: Task, state: Mapping[str, npt.NDArray[Any]]) -> None:
     if task.rule == "own" or not state:
         _refuse_unnamed(state)
         return
-    expected = {
-        f"{moment}/{block.name}": block.shape for block in task.model_blocks for moment in _moments(task.optimizer)
-    }
+    expected = {name: block.shape for block in task.model_blocks for name in _names(task, block.name)}
     if set(state) != set(expected):
         optimizer = type(task.optimizer).__name__ if task.optimizer else "no optimizer"
         raise MisuseError(
@@ -208,6 +214,11 @@ def _step(
             return moved, {f"first/{name}": first, f"second/{name}": second}
 
 
+def _names(task: Task, name: str) -> list[str]:
+    """Under which names the optimizer keeps what it keeps of a block."""
+    return [f"{moment}/{name}" for moment in _moments(task.optimizer)]
+
+
 def _moments(optimizer: Sgd | Momentum | Adam | None) -> tuple[str, ...]:
     match optimizer:
         case Momentum():
@@ -219,7 +230,7 @@ def _moments(optimizer: Sgd | Momentum | Adam | None) -> tuple[str, ...]:
 
 
 def _kept(state: Arrays, name: str, like: Doubles, fresh: float) -> Doubles:
-    return state[name].reshape(like.shape) if name in state else np.full_like(like, fresh)
+    return state[name] if name in state else np.full_like(like, fresh)
 
 
 def _finite(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -4,7 +4,7 @@
 there and folded to rows once. `UnionSum` has cells only for positions of rows in a union; it serves rounds that are
 aligned on a union while their trees stay as they are.
 
-Rule: jobs cover disjoint cells, so threads run the jobs of one client side by side without a lock.
+Rule: ranges of bins have disjoint cells, so threads add to ranges that do not overlap side by side without a lock.
 
 Fresh memory from the system costs as much time as several submissions, so `CellMemory` gives the next sum the memory of
 the one before.
@@ -15,7 +15,7 @@ Source: paper §"Basic Protocols" (SSA); design §7, §12.
 from __future__ import annotations
 
 import math
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,6 @@ from fsl_async.config import RoundConfig
 from fsl_async.geometry import RowNumbers, geometry_of
 from fsl_async.kernels.arrays import Blocks
 from fsl_async.ring import Elements, Ring
-from fsl_async.server.jobs import Job, ranges
 from fsl_async.task import Sparse
 
 Words = npt.NDArray[np.uint64]
@@ -75,36 +74,28 @@ class BinSum:
             for forest in self._geometry.forests
         ]
 
+    def allocate(self) -> None:
+        """Take the memory now: what several threads add to must be there before they do."""
+        _ = self._cells
+
     @property
     def _allocated(self) -> bool:
         return "_cells" in self.__dict__
 
-    def add_jobs(
-        self, number: int, evaluation: kernels.Evaluation, threads: int, totals: kernels.AskedTotals
-    ) -> list[Job]:
-        """The jobs that add the shares of one forest's trees, and write the totals of every tree that are asked for."""
-        cells = self._cells[number]
-        return [
-            partial(kernels.evaluate_add, evaluation, cells, segment, start, stop, totals)
-            for segment, start, stop in ranges(self._geometry.forests[number], threads)
-        ]
+    def adder(self, number: int, evaluation: kernels.Evaluation, totals: kernels.AskedTotals) -> kernels.OnRange:
+        """What adds the shares of one forest's trees, and writes the totals of every tree that are asked for."""
+        return kernels.adder(evaluation, self._cells[number], totals)
 
-    def verify_jobs(
+    def verifying_adder(
         self,
         number: int,
         evaluation: kernels.Evaluation,
         verification: kernels.Verification,
-        threads: int,
         totals: kernels.AskedTotals,
-    ) -> tuple[list[Job], Blocks]:
-        """The same with proofs: the jobs, and the array (trees, 2) of one block per tree that they fill."""
-        forest, cells = self._geometry.forests[number], self._cells[number]
-        proofs = np.zeros((forest.trees, 2), dtype=np.uint64)
-        jobs: list[Job] = [
-            partial(kernels.evaluate_verified, evaluation, verification, cells, proofs, segment, start, stop, totals)
-            for segment, start, stop in ranges(forest, threads)
-        ]
-        return jobs, proofs
+    ) -> tuple[kernels.OnRange, Blocks]:
+        """The same with proofs: what adds, and the array (trees, 2) of one block per tree that it fills."""
+        proofs = np.zeros((self._geometry.forests[number].trees, 2), dtype=np.uint64)
+        return kernels.verifying_adder(evaluation, verification, self._cells[number], proofs, totals), proofs
 
     def negate(self) -> None:
         """Turn the sum into its negative."""
@@ -117,26 +108,26 @@ class BinSum:
             self._memory.give_back(cells)
         self._cells = []
 
-    def rows(self, chosen: RowNumbers | None = None) -> Elements:
-        """The sum of every row, or of chosen ones: (rows, width).
+    def rows(self, chosen: RowNumbers) -> Elements:
+        """The sum of some rows: (rows, width); calls for others may run meanwhile.
 
         Where contributors are counted, the row's count is one element more, the last.
         """
-        rows, forest = self._block.rows, self._geometry.bins
-        count = rows if chosen is None else len(chosen)
-        totals = self._ring.zeros(count, self._block.width + forest.count_elements)
+        forest = self._geometry.bins
+        totals = self._ring.zeros(len(chosen), self._block.width + forest.count_elements)
         if not self._allocated:
             return totals
-        whole = slice(rows) if chosen is None else chosen  # without the void leaf
-        tables = [
-            np.ascontiguousarray(kernels.Permutation(self._placement, segment, rows).table()[whole])
-            for segment in range(forest.segments)
-        ]
-        kernels.fold(self._cells[0], tables, totals, forest.positions)
+        places = [permutation.forward(chosen) for permutation in self._permutations]
+        kernels.fold(self._cells[0], places, totals, forest.positions)
         for slot in self._cells[1:]:
-            planes = slot[0, :, :, 0][whole].transpose(1, 0, 2)
+            planes = slot[0, :, :, 0][chosen].transpose(1, 0, 2)
             totals = self._ring.add(totals, _elements_of(planes, self._ring, totals))
         return totals
+
+    @cached_property
+    def _permutations(self) -> list[kernels.Permutation]:
+        segments = range(self._geometry.bins.segments)
+        return [kernels.Permutation(self._placement, segment, self._block.rows) for segment in segments]
 
 
 class UnionSum:
@@ -152,20 +143,22 @@ class UnionSum:
         permuted = [kernels.Permutation(key, segment, block.rows).forward(union) for segment in range(bins.segments)]
         self._places = [[kernels.choose_places(places, bins.leaves, bins.bins) for places in permuted]]
         self._places += [[kernels.choose_places(union, slot.leaves, slot.bins)] for slot in self._forests[1:]]
+        self._where = [[np.argsort(places.order) for places in segments] for segments in self._places]
         self._cells = [
             [np.zeros((forest.planes, len(union), 2), dtype=np.uint64) for _ in places]
             for forest, places in zip(self._forests, self._places, strict=True)
         ]
 
-    def add_jobs(
-        self, number: int, evaluation: kernels.Evaluation, threads: int, totals: kernels.AskedTotals
-    ) -> list[Job]:
-        """The jobs that add one forest's shares at the union's rows; totals are over the leaves of these rows alone."""
-        places, cells = self._places[number], self._cells[number]
-        return [
-            partial(kernels.evaluate_places, evaluation, places[segment], cells[segment], segment, start, stop, totals)
-            for segment, start, stop in ranges(self._forests[number], threads, multiple=kernels.GROUP)
+    def adder(self, number: int, evaluation: kernels.Evaluation, totals: kernels.AskedTotals) -> kernels.OnRange:
+        """What adds one forest's shares at the union's rows; totals are over the leaves of these rows alone.
+
+        Its ranges begin and end with a group of trees.
+        """
+        segments = enumerate(zip(self._places[number], self._cells[number], strict=True))
+        adders = [
+            kernels.places_adder(evaluation, places, cells, segment, totals) for segment, (places, cells) in segments
         ]
+        return lambda segment, start, stop: adders[segment](start, stop)
 
     def negate(self) -> None:
         """Turn the sum into its negative."""
@@ -173,17 +166,26 @@ class UnionSum:
             for cells in segments:
                 _negate(cells, self._ring)
 
-    def rows(self) -> Elements:
-        """The sum of every row, zero outside the union: (rows, width)."""
-        totals = self._ring.zeros(self._block.rows, self._block.width)
-        found = totals[self._union]
-        for places, segments in zip(self._places, self._cells, strict=True):
-            for place, cells in zip(places, segments, strict=True):
-                shares = np.empty_like(found)
-                shares[place.order] = _elements_of(cells, self._ring, found)
-                found = self._ring.add(found, shares)
-        totals[self._union] = found
+    def rows(self, chosen: RowNumbers) -> Elements:
+        """The sum of some rows, ascending, zero outside the union: (rows, width)."""
+        totals = self._ring.zeros(len(chosen), self._block.width)
+        places = np.minimum(np.searchsorted(self._union, chosen), max(len(self._union) - 1, 0))
+        inside = self._union[places] == chosen if len(self._union) else np.zeros(len(chosen), dtype=bool)
+        totals[inside] = self._sums(places[inside])
         return totals
+
+    def _sums(self, numbers: npt.NDArray[np.intp]) -> Elements:
+        """The sum of some rows of the union, by their numbers in it."""
+        found = self._ring.zeros(len(numbers), self._block.width)
+        for where, segments in zip(self._where, self._cells, strict=True):
+            for cell, cells in zip(where, segments, strict=True):
+                found = self._ring.add(found, _elements_of(cells[:, cell[numbers]], self._ring, found))
+        return found
+
+
+def numbered(start: int, stop: int) -> RowNumbers:
+    """The rows from `start` up to `stop`."""
+    return np.arange(start, stop, dtype=np.int64).astype(np.uint32)
 
 
 def _aligned_zeros(shape: tuple[int, ...]) -> Words:

@@ -10,6 +10,7 @@ never re-encoded.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
 import msgpack
@@ -24,6 +25,8 @@ BULK_LIMIT = 2**32 - 1
 DEPTH_LIMIT = 4
 _BIN_HEADER_BYTES = 5
 _BIN32 = 0xC6
+_WITHIN = "`$[0]"
+"""How msgspec says that something is wrong in the message of an `_only`."""
 
 MessageT = TypeVar("MessageT")
 
@@ -100,6 +103,13 @@ class Received(NamedTuple, Generic[MessageT]):
     bulk: memoryview
 
 
+class Begun(NamedTuple, Generic[MessageT]):
+    """A decoded message of which the bulk data has yet to come, and where that begins in the whole message."""
+
+    message: MessageT
+    start: int
+
+
 def bulk_overhead() -> int:
     """Bytes that an encoded message can have beyond its bulk."""
     return CONTROL_LIMIT + _BIN_HEADER_BYTES
@@ -134,9 +144,27 @@ def decode(data: Buffer, union: Any, sender: str) -> Received[Any]:
         PeerViolationError: anything but one well-formed message of the union, with bulk of the size it declares.
     """
     view = memoryview(data)
+    begun = decode_beginning(view, len(view), union, sender)
+    return Received(begun.message, view[begun.start :])
+
+
+def decode_beginning(data: Buffer, total: int, union: Any, sender: str) -> Begun[Any]:
+    """Read one message of the given union, of whose bulk data only some may have come.
+
+    Args:
+        data: the beginning of the message, with all that comes before its bulk data.
+        total: the bytes of the whole message.
+        union: the message types that the sender may use here.
+        sender: whom to name when it is not one of them.
+
+    Raises:
+        PeerViolationError: it begins no well-formed message of the union, with bulk of the size it declares.
+    """
+    view = memoryview(data)
     try:
         plain, used = _unpack_head(view)
-        message = msgspec.convert(plain, union, builtin_types=(bytes,))  # else text would pass for bytes, as base64
+        # Without builtin_types text would pass for bytes, as base64.
+        message = msgspec.convert([plain], _only(union), builtin_types=(bytes,)).message
     except (
         ValueError,
         TypeError,
@@ -144,8 +172,15 @@ def decode(data: Buffer, union: Any, sender: str) -> Received[Any]:
         msgpack.exceptions.UnpackException,
         msgspec.MsgspecError,
     ) as error:
-        raise PeerViolationError(sender, f"sent a message that cannot be read: {error}") from error
-    return Received(message, _bulk(view[used:], sender))
+        where = str(error).replace(_WITHIN, "`$")
+        raise PeerViolationError(sender, f"sent a message that cannot be read: {where}") from error
+    return Begun(message, total if used == total else _start_of_bulk(view, used, total, sender))
+
+
+@cache
+def _only(union: Any) -> Any:
+    """A structure of one message of a union: msgspec remembers how to read a structure, and not how to read a union."""
+    return msgspec.defstruct("Only", [("message", union)], array_like=True)
 
 
 def _unpack_head(view: memoryview) -> tuple[Any, int]:
@@ -173,13 +208,12 @@ def _refuse_deep(plain: Any, levels: int) -> None:
         _refuse_deep(item, levels - 1)
 
 
-def _bulk(rest: memoryview, sender: str) -> memoryview:
-    if not rest:
-        return rest
-    if len(rest) < _BIN_HEADER_BYTES or rest[0] != _BIN32:
+def _start_of_bulk(view: memoryview, used: int, total: int, sender: str) -> int:
+    """Where the bulk data begins, whose header comes after so many bytes of the message."""
+    start = used + _BIN_HEADER_BYTES
+    if len(view) < start or view[used] != _BIN32:
         raise PeerViolationError(sender, "sent trailing bytes that are not one bin")
-    declared = int.from_bytes(rest[1:_BIN_HEADER_BYTES], "big")
-    bulk = rest[_BIN_HEADER_BYTES:]
-    if declared != len(bulk):
-        raise PeerViolationError(sender, f"declared {declared} bytes of bulk data and sent {len(bulk)}")
-    return bulk
+    declared = int.from_bytes(view[used + 1 : start], "big")
+    if declared != total - start:
+        raise PeerViolationError(sender, f"declared {declared} bytes of bulk data and sent {total - start}")
+    return start

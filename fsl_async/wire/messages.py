@@ -7,7 +7,7 @@ client can never be made to read a server's internal message, nor a server a loc
     client → server    AskTask Enter Retrieve Recall Download Submit Hint AskOutcome
     server → client    TaskIs Opened Answer Block Receipt Finished Refused
     server → server    Known TossCommitment TossReveal AskedList Forward Closing RosterList Proofs Commitment Share
-                       Conclusion Abort
+                       AskPieces SharePiece Conclusion Abort
 """
 
 from __future__ import annotations
@@ -66,15 +66,16 @@ class Recall(Message, frozen=True, tag="recall"):
 
 
 class Download(Message, frozen=True, tag="download", kw_only=True, omit_defaults=True):
-    """Asks for a whole block that moves without trees; with `whole`, for all rows of a sparse one; or for its union.
+    """Asks for a part of a block that moves without trees; with `whole`, of all rows of a sparse one; or for its union.
 
-    `union` and `whole` are not true together.
+    `union` and `whole` are not true together. A union is one part, number 0.
     """
 
     round_id: bytes
     block: str
     union: bool = False
     whole: bool = False
+    part: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Submit(Message, frozen=True, tag="submit", kw_only=True, omit_defaults=True):
@@ -144,7 +145,7 @@ class Answer(Message, frozen=True, tag="answer", kw_only=True):
 
 
 class Block(Message, frozen=True, tag="block", kw_only=True):
-    """The answer to `Download`; the bulk is the model's own bytes, or the packed union."""
+    """The answer to `Download`; the bulk is a part of the model's own bytes, or the packed union."""
 
     round_id: bytes
     block: str
@@ -279,11 +280,25 @@ class Commitment(Message, frozen=True, tag="commitment"):
 
 
 class Share(Message, frozen=True, tag="share"):
-    """This server's share of the aggregate as bulk, and the nonce that opens its commitment."""
+    """What opens this server's commitment: its nonce, and as bulk the digests of all pieces of its share, in order."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
     round_id: bytes
     nonce: bytes
+
+
+class AskPieces(Message, frozen=True, tag="ask-pieces"):
+    """Asks for the pieces of the other server's share from number `first` on: this server has those before it."""
+
+    round_id: bytes
+    first: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class SharePiece(Message, frozen=True, tag="share-piece"):
+    """One piece of this server's share as bulk, and its number, from 0; all that were asked for come in order."""
+
+    round_id: bytes
+    place: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Conclusion(Message, frozen=True, tag="conclusion"):
@@ -302,7 +317,9 @@ class Abort(Message, frozen=True, tag="abort"):
 
 FromClient: TypeAlias = AskTask | Enter | Retrieve | Recall | Download | Submit | Hint | AskOutcome
 FromServer: TypeAlias = TaskIs | Opened | Answer | Block | Receipt | Finished | Refused
-OfRound: TypeAlias = Closing | RosterList | Proofs | RowCounts | Commitment | Share | Conclusion | Abort
+OfRound: TypeAlias = (
+    Closing | RosterList | Proofs | RowCounts | Commitment | Share | AskPieces | SharePiece | Conclusion | Abort
+)
 """What the servers say to each other in an open round, besides what they forward."""
 
 FromPeer: TypeAlias = Known | TossCommitment | TossReveal | AskedList | Forward | OfRound

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
@@ -89,6 +90,7 @@ class Part:
     data: memoryview = field(repr=False)
 
 
+@lru_cache(maxsize=64)
 def _layout(task: Task, kinds: tuple[str, ...]) -> Layout:
     pieces: list[Piece] = []
     offset = 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from fsl_async.errors import FslError
 from parties.aio import waiting
 from parties.aio.client import Client, ResultT, Standing
-from parties.aio.door import Door, Opening
+from parties.aio.front import Front, Opening
 from parties.client import client as trio_client
 from parties.deployment.client_state import StateFile
 from parties.deployment.connecting import client_thread
@@ -20,7 +20,7 @@ from parties.threads import LoopThread, Work
 from parties.watch import Watch, silent
 from transport import Transport
 
-DOOR = Door("parties.aio.connect", trio="parties.connect", blocking="parties.connect_blocking")
+FRONT = Front("parties.aio.connect", trio="parties.connect", blocking="parties.connect_blocking")
 
 
 def connect(
@@ -59,7 +59,7 @@ def connect(
         weakref.finalize(client, thread.close)
         return client
 
-    return Opening(DOOR, make)
+    return Opening(FRONT, make)
 
 
 async def _standing(client: trio_client.Client) -> Standing:

@@ -16,7 +16,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.aio import waiting
 from parties.aio.client import Client, Standing
-from parties.aio.door import Door, Opening
+from parties.aio.front import Front, Opening
 from parties.client import client as under_trio
 from parties.compute import ComputeLane
 from parties.outcome import RoundOutcome
@@ -26,8 +26,8 @@ from parties.threads import Call, LoopThread, Work
 from parties.watch import Note
 
 ResultT = TypeVar("ResultT")
-SIMULATE = Door("parties.aio.simulate", trio="parties.simulate", blocking="parties.simulate_blocking")
-CLIENT = Door("net.client", trio="net.client", blocking="net.client")
+SIMULATE = Front("parties.aio.simulate", trio="parties.simulate", blocking="parties.simulate_blocking")
+CLIENT = Front("net.client", trio="net.client", blocking="net.client")
 
 
 class Network:

@@ -40,9 +40,9 @@ from parties.client.setup import ClientSetup
 from parties.client.state import Pending
 from parties.client.submission import LastSubmission, update_mark
 from parties.outcome import ClientOutcome, PrivacySpent, SubmissionReceipt
-from transport.doors import Door
+from transport.needs_trio import NeedsTrio
 
-DOOR = Door(
+NEEDS_TRIO = NeedsTrio(
     "Client",
     asyncio="use `parties.aio`, or `parties.connect_blocking` and `parties.simulate_blocking`",
     blocking="use `parties.connect_blocking` or `parties.simulate_blocking`, or start trio with `trio.run(main)`",
@@ -98,7 +98,7 @@ class Client:
                 another client's.
             StorageError: what is stored cannot be read.
         """
-        DOOR.require_trio()
+        NEEDS_TRIO.require_trio()
         await self._actor.run(task_status=task_status)
 
     async def aclose(self) -> None:
@@ -106,7 +106,7 @@ class Client:
         await self._actor.aclose()
 
     async def __aenter__(self) -> Self:
-        DOOR.require_trio()
+        NEEDS_TRIO.require_trio()
         await self._life.enter_async_context(self._running())
         return self
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from fsl_async.config import BlockModel, RoundConfig
 from fsl_async.digests import Domain, digest, same
-from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.errors import PeerViolationError
 from fsl_async.task import Sparse
-from fsl_async.wire.codec import BULK_LIMIT
+from fsl_async.wire.block_parts import parts_of
 from fsl_async.wire.messages import Block, Download
 from parties.client.requests import Requests
 from parties.client.setup import ClientSetup
@@ -40,19 +40,11 @@ class Downloads:
         """A dense block, or all rows of a sparse one.
 
         Raises:
-            MisuseError: it is longer than a message can be.
             PeerViolationError: it is not the one announced.
         """
         model, block = config.block_model(name), config.task.block(name)
-        size = block.weights * model.weight_bytes
-        if size > BULK_LIMIT:
-            instead = "retrieve the rows that are needed" if isinstance(block, Sparse) else "split it into several"
-            raise MisuseError(
-                f"block {name!r} has {size:,} bytes, and {BULK_LIMIT:,} are the most that are downloaded whole: "
-                f"{instead}"
-            )
-        content = await self._model(config, model, whole=isinstance(block, Sparse))
-        return np.frombuffer(content, model.dtype).reshape(block.shape).copy()
+        content = await self._model(config, model, block.weights, whole=isinstance(block, Sparse))
+        return content.view(model.dtype).reshape(block.shape)
 
     async def plain(
         self, config: RoundConfig, wanted: Mapping[int, npt.NDArray[np.uint32]]
@@ -64,18 +56,28 @@ class Downloads:
         """
         found: dict[int, npt.NDArray[Any]] = {}
         for (index, block), model in zip(config.shape.plain_blocks(), config.plain, strict=True):
-            content = await self._model(config, model)
+            content = await self._model(config, model, block.weights)
             if index in wanted:
                 ranks = np.searchsorted(self._unions.known(config)[block.name], wanted[index])
-                found[index] = np.frombuffer(content, dtype=model.dtype).reshape(block.shape)[ranks]
+                found[index] = content.view(model.dtype).reshape(block.shape)[ranks]
         return found
 
-    async def _model(self, config: RoundConfig, model: BlockModel, *, whole: bool = False) -> memoryview:
-        """The content of a block, from the carrier."""
+    async def _model(
+        self, config: RoundConfig, model: BlockModel, weights: int, *, whole: bool = False
+    ) -> npt.NDArray[np.uint8]:
+        """The content of a block, from the carrier, part by part."""
         carrier = config.carrier(self._client)
-        message = Download(round_id=config.round_id(), block=model.name, whole=whole)
-        content = (await self._requests.ask(carrier, message, (), Block)).bulk
-        described = partial(digest, Domain.MODEL, model.name.encode(), model.dtype.encode(), content)
+        content = np.empty(weights * model.weight_bytes, dtype=np.uint8)
+        for number, place in enumerate(parts_of(len(content))):
+            message = Download(round_id=config.round_id(), block=model.name, whole=whole, part=number)
+            part = (await self._requests.ask(carrier, message, (), Block)).bulk
+            if len(part) != place.stop - place.start:
+                raise self._another(carrier, model)
+            content[place] = np.frombuffer(part, dtype=np.uint8)
+        described = partial(digest, Domain.MODEL, model.name.encode(), model.dtype.encode(), content.data)
         if not same(await self._lane.run(described) if whole else described(), model.digest):
-            raise PeerViolationError(f"S{carrier}", f"sent a block {model.name!r} that is not the announced one")
+            raise self._another(carrier, model)
         return content
+
+    def _another(self, carrier: int, model: BlockModel) -> PeerViolationError:
+        return PeerViolationError(f"S{carrier}", f"sent a block {model.name!r} that is not the announced one")

@@ -122,6 +122,7 @@ def _outcome(task: Task, statement: Statement) -> ClientOutcome:
         participants=statement.participants,
         opened=statement.opened,
         names=statement.names,
+        root=statement.root,
         opened_rows=statement.rows(task, "a server"),
     )
 

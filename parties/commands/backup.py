@@ -15,14 +15,15 @@ __all__ = ["backup"]
 
 
 def backup(config: Path, target: Path, *, model: Path | None = None, task: str = "", form: FormatFlag = "text") -> int:
-    """Copy a server's store. The server may be running.
+    """Copy a server's store, and its clients' bulk if that lies in a folder. The server may be running.
 
     Parameters
     ----------
     config:
         The server's TOML file.
     target:
-        The file to write, readable by its owner only; an existing file is not overwritten.
+        The file to write, readable by its owner only; an existing file is not overwritten. The folder of bulk is
+        written beside it: `copy.blobs` for `copy.sqlite`.
     model:
         Also write the copy's model into this .npz or .safetensors file.
     task:
@@ -45,6 +46,8 @@ def backup(config: Path, target: Path, *, model: Path | None = None, task: str =
                 "copy": str(made.target),
                 "bytes": made.size,
                 "settled": made.settled,
+                "blobs": str(made.blobs or ""),
+                "blobs_bytes": made.blobs_size,
                 "model": str(model or ""),
             },
         )
@@ -57,6 +60,7 @@ def _text(made: Backup, keys: Path, model: Path | None) -> str:
     until = f"after round {made.settled}" if made.settled else "before its first round is over"
     lines = [
         f"{made.target}: the store of {name} {until}, {made.size:,} bytes, checked",
+        *([f"{made.blobs}: its clients' bulk, {made.blobs_size:,} bytes; it belongs to it"] if made.blobs else []),
         f"It holds secrets, as {keys} does: keep both where only you can read them, and not on this disk alone.",
         f"To resume from it, if {name} has not run since: `fsl-async restore` makes a store from it. `serve` refuses "
         "the copy itself.",

@@ -23,6 +23,7 @@ def bench(
         "bounds",
         "contributors",
         "sketch",
+        "server",
         "all",
     ],
     *,
@@ -34,6 +35,8 @@ def bench(
     threads: int | None = None,
     isa: str = "",
     write: Path | None = None,
+    only: list[str] | None = None,
+    calibrate: Path | None = None,
     form: FormatFlag = "text",
 ) -> int:
     """Measure the speed of this machine, and compare it with what the hardware could do at most.
@@ -45,7 +48,8 @@ def bench(
         (generate), a whole round, the paper's recommendation network (din), how costs grow with the size (growth), a
         round of a thousand actors in one process against the same in bare trio (actors), authenticated answers beside
         plain ones (retrieval), a bounded update beside the same without a bound, and noise (bounds), the paper's
-        sketch beside verified trees (sketch), or all of it but actors, which takes about five minutes.
+        sketch beside verified trees (sketch), what a server and its doors take for each client (server), or all of it
+        but actors and server, which takes about five minutes.
     rows:
         The number of rows, m. If any size is given, one case of these sizes replaces the suite's own cases.
     select:
@@ -62,11 +66,22 @@ def bench(
         The instruction set: vaes512, vaes256, aesni, armv8 or portable; by default the fastest that this machine has.
     write:
         With `all`: the folder to write a README.md with all figures into, and plots.
+    only:
+        With `server`: this figure alone; may be given several times. Without it, all but `large`, which takes memory
+        of many gigabytes.
+    calibrate:
+        With `server`: measure the constants of `plan --doors` instead, in about a minute, and store them in this file.
     """
     from parties.commands.bench.results import BenchReport
     from parties.commands.bench.run import run_bench
     from parties.commands.bench.workload import Options
 
     report = BenchReport(f"bench {suite}", form)
+    if suite == "server":
+        from parties.commands.bench.server.run import run_server
+
+        given = [value for value in (rows, select, width, bits, clients, threads, write) if value is not None]
+        return run_plainly(report, lambda: run_server(tuple(only or ()), calibrate, bool(given or isa), report))
     options = Options(rows, select, width, bits, clients, threads)
-    return run_plainly(report, lambda: run_bench(suite, options, isa, write, report))
+    beside = "--only" if only else "--calibrate" if calibrate else ""
+    return run_plainly(report, lambda: run_bench(suite, options, isa, write, report, beside=beside))

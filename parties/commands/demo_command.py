@@ -25,6 +25,7 @@ def demo(
             "TCP or over Unix-domain sockets."
         ),
     ] = "memory",
+    doors: int = 0,
     form: FormatFlag = "text",
 ) -> int:
     """Train on real text with two servers and several clients, and compare with training in the clear.
@@ -37,8 +38,11 @@ def demo(
         The number of rounds.
     seed:
         Seed of the division of the text among the clients; with --transport memory, of all randomness.
+    doors:
+        With --transport tcp, how many doors each server has: processes of their own that take its clients.
     """
     from parties.commands.demo.run import run_demo
 
     report = Report("demo", form)
-    return run(report, partial(run_demo, clients=clients, rounds=rounds, seed=seed, transport=transport, report=report))
+    work = partial(run_demo, clients=clients, rounds=rounds, seed=seed, transport=transport, doors=doors, report=report)
+    return run(report, work)

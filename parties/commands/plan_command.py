@@ -36,9 +36,22 @@ def plan(
     calibrate: bool = False,
     paper: bool = False,
     plot: Path | None = None,
+    doors: int | None = None,
+    threads: int | None = None,
+    memory: float | None = None,
+    disk: float | None = None,
+    network: float | None = None,
+    constants: Path | None = None,
+    day: bool = False,
+    slow: float = 0.1,
+    leaving: float = 0.02,
+    seed: int = 1,
     form: FormatFlag = "text",
 ) -> int:
     """Compute what a task will cost, whether that pays, and what to change; nothing is run.
+
+    With --doors, --threads, --memory, --disk, --network, --constants or --day it plans a server's host instead: what it
+    is capable of, what it outgrows first, and what would move that.
 
     Parameters
     ----------
@@ -84,12 +97,36 @@ def plan(
     paper:
         Also compute the paper's table of bytes and rates, beside ours.
     plot:
-        Plot the upload against k/m into this file (.svg, .pdf or .png); needs the extra `plot`.
+        Plot the upload against k/m, or the day by the hour, into this file (.svg, .pdf or .png); needs the extra
+        `plot`.
+    doors:
+        A server's doors; 0: it is one process.
+    threads:
+        The processors of a server's host; by default as many as --cores.
+    memory:
+        The memory of a server's host in GiB, to be compared with what is needed.
+    disk:
+        The room on a server's disk in GiB, to be compared with what is needed.
+    network:
+        The bandwidth from the clients to a server in megabits per second; by default 10,000.
+    constants:
+        The file in which `bench server --calibrate` has stored what it measured; by default constants of another
+        machine.
+    day:
+        Also play a day of --rounds rounds, client by client: --clients come for each, by a daily curve.
+    slow:
+        In the day that is played, the share of clients whose upload is twenty times slower.
+    leaving:
+        In it, the share of clients that leave while they upload.
+    seed:
+        What it is drawn from.
     """
+    from fsl_async.costs.day import Crowd
+    from fsl_async.costs.scaling import Host
     from parties.commands.plan.alone import plan_alone
     from parties.commands.plan.calibration import measure
     from parties.commands.plan.plan import typical
-    from parties.commands.plan.run import question_from, read_task, run_plan
+    from parties.commands.plan.run import question_from, read_task, run_plan, run_server_plan, task_from
 
     report = Report("plan", form)
     described = {
@@ -103,8 +140,36 @@ def plan(
         "security": security,
     }
 
+    asked = (doors, threads, memory, disk, network, constants)
+    of_a_server = day or any(option is not None for option in asked)
+
     async def work() -> None:
         given = {field: value for field, value in described.items() if value is not None}
+        if of_a_server:
+            if paper or calibrate:
+                raise MisuseError(
+                    "a server's plan has no --paper, and --calibrate is `fsl-async bench server --calibrate FILE`"
+                )
+            told = task_from(task, given, clients)
+            counted = clients or max(2, told.quorum, min(100, told.max_clients))
+            run_server_plan(
+                told,
+                clients=counted,
+                host=Host(
+                    threads=cores if threads is None else threads,
+                    doors=doors or 0,
+                    network=1e6 * (10_000 if network is None else network),
+                    link=1e6 * link,
+                ),
+                constants=constants,
+                dtype=dtype,
+                memory=2**30 * (memory or 0),
+                disk=2**30 * (disk or 0),
+                crowd=Crowd(counted, rounds, 1e6 * upload, slow, leaving, seed=seed) if day else None,
+                plot=plot,
+                report=report,
+            )
+            return
         if task is not None and (alone := read_task(task)).protocol != "ssa":
             left = [f"--{field}" for field in given] + ["--paper"] * paper + ["--plot"] * (plot is not None)
             if left:

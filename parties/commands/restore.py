@@ -26,7 +26,7 @@ def restore(config: Path, copy: Path, *, task: str = "", form: FormatFlag = "tex
     config:
         The server's TOML file. The store that it names must not exist.
     copy:
-        The file that `fsl-async backup` wrote; it is not changed.
+        The file that `fsl-async backup` wrote, with the folder of bulk that it wrote beside it; they are not changed.
     task:
         The name of the task whose store is made; needed where the server has several.
     """

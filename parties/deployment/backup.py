@@ -1,11 +1,16 @@
-"""A copy of a server's store, made while the server runs, or after it has stopped.
+"""A copy of a server's store and of its blobs, made while the server runs, or after it has stopped.
 
 Rules: the copy is the store as it was at one moment, complete or not there at all; nothing is overwritten; a copy that
 cannot be read back is removed. It is marked as a copy: see `parties.deployment.restore`.
+
+Blobs in a folder are copied after the store, into a folder beside the copy: a blob is put before the store refers to
+it, so what the copy refers to is there, unless the server has ended a round meanwhile; then it has done something
+since, and the copy is of use for its model alone. Blobs in an object store stay where they are.
 """
 
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +23,15 @@ from parties.files.models import save_model, state_path
 from parties.outcome import Model
 from parties.server.history import Progress
 from parties.server.store_layout import PROGRESS
+from parties.settings.blobs_table import blobs_folder
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
+from parties.storage.blobs.folder_copy import copy_folder
 from parties.storage.decoding import decode_stored
 from parties.storage.sqlite_connections import ReadConnection
 from parties.storage.sqlite_file import copy
 
-__all__ = ["Backup", "back_up"]
+__all__ = ["Backup", "back_up", "blobs_beside"]
 
 MODEL_PREFIX, STATE_PREFIX = "model/", "state/"
 
@@ -39,6 +46,8 @@ class Backup:
         target: the copy.
         size: of the copy, in bytes.
         settled: the last round that was settled by then; 0 before the first.
+        blobs: the folder of the blobs' copy; None where they lie in no folder.
+        blobs_size: of that, in bytes.
     """
 
     server: int
@@ -46,6 +55,8 @@ class Backup:
     target: Path
     size: int
     settled: int
+    blobs: Path | None
+    blobs_size: int
 
 
 def back_up(file: ServerFile, target: Path, model: Path | None) -> Backup:
@@ -61,14 +72,16 @@ def back_up(file: ServerFile, target: Path, model: Path | None) -> Backup:
         MisuseError: the store is in memory, or does not exist; or the model's file has a wrong suffix.
         StorageError: one of the files exists already or cannot be written, or the store is damaged or not a store.
     """
-    source = _source(file)
-    for new in [target, *([model, state_path(model)] if model else [])]:
+    source, blobs = _source(file), blobs_folder(file)
+    copied = blobs_beside(target) if blobs is not None and exists(blobs) else None
+    for new in [target, *([copied] if copied else []), *([model, state_path(model)] if model else [])]:
         if exists(new):
             raise StorageError(f"{new} exists already, and is not overwritten; name a new file")
     _progress(source)
     copy(source, target)
     try:
         progress = _progress(target)
+        size = copy_folder(blobs, copied) if blobs is not None and copied is not None else 0
         if model:
             state = _arrays(target, progress, STATE_PREFIX)
             if state:
@@ -76,8 +89,15 @@ def back_up(file: ServerFile, target: Path, model: Path | None) -> Backup:
             save_model(model, _arrays(target, progress, MODEL_PREFIX))
     except BaseException:
         target.unlink()
+        if copied is not None:
+            shutil.rmtree(copied, ignore_errors=True)
         raise
-    return Backup(progress.server, source, target, target.stat().st_size, progress.settled)
+    return Backup(progress.server, source, target, target.stat().st_size, progress.settled, copied, size)
+
+
+def blobs_beside(copy: Path) -> Path:
+    """The folder of the blobs that belong to a store's copy."""
+    return copy.with_suffix(".blobs")
 
 
 def _source(file: ServerFile) -> Path:

@@ -21,7 +21,7 @@ from parties.settings.task_file import Deployment
 from parties.threads import LoopThread, Opening, Prompt
 from parties.watch import Watch, silent
 from transport import Kind, Transport
-from transport.doors import Door, trio_context
+from transport.needs_trio import NeedsTrio, trio_context
 
 __all__ = ["client_thread", "connect", "connect_blocking"]
 
@@ -29,7 +29,7 @@ CLOSED = "the client is closed; connect again"
 
 
 @trio_context(
-    Door(
+    NeedsTrio(
         "parties.connect",
         asyncio="use `async with parties.aio.connect(...)`, or `with parties.connect_blocking(...)`",
         blocking="use `with parties.connect_blocking(...)`, or start trio with `trio.run(main)`",

@@ -14,6 +14,9 @@ places for each row, one for each hash function.
 | the addition | 8 + a weight | 8 + a weight |
 | an optimizer's arrays, before and after, and its computing | 16 × arrays + 24 | 16 × arrays + 24 |
 
+While submissions are added, a batch of them and the next one (see `fsl_async.server.batch_size`) are held beside the
+sum, the tables and two models; a server needs the larger one of both.
+
 `Momentum` has one array, `Adam` two. An average alone computes with 16 bytes for each weight. What a task's own
 rule holds is not known here.
 """
@@ -27,17 +30,22 @@ import numpy.typing as npt
 
 from fsl_async.bin_count import SEGMENTS
 from fsl_async.bounds import verifier_bytes
+from fsl_async.server.batch_size import held_bytes
 from fsl_async.server_rules import optimizer_arrays
 from fsl_async.task import Sparse, Task
 from fsl_async.union import union_task
 from parties.server.clients.retrievals import longest_answer
+from parties.server.door.recent_parts import RECENT_BYTES
 from parties.server.limits import ConversationLimits
 from parties.server.round.records import submission_bytes
 
-__all__ = ["PROCESS_BYTES", "message_bytes", "rule_bytes", "server_bytes"]
+__all__ = ["DOOR_BYTES", "PROCESS_BYTES", "message_bytes", "rule_bytes", "server_bytes"]
 
 PROCESS_BYTES = 170 << 20
 """Of the interpreter, the libraries and the compiled kernels, at the start; less later."""
+
+DOOR_BYTES = (90 << 20) + RECENT_BYTES
+"""Of a door, which has no kernels and no model; besides the memory for messages."""
 
 NUMBER_BYTES = 8
 LISTS_OF_ANSWERS = 5
@@ -73,7 +81,7 @@ def server_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]], messages: in
         task = union_task(task)
     element = task.ring.element_bytes
     integer = NUMBER_BYTES if task.ring.bits <= 64 else LONG_INTEGER_BYTES
-    held = 0
+    held, adding = 0, held_bytes(task)
     for block in task.blocks:
         weight = model[block.name].dtype.itemsize if block.name in model else 0
         places = SEGMENTS if isinstance(block, Sparse) else 1
@@ -82,8 +90,9 @@ def server_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]], messages: in
         each = places * element + tables + 3 * weight + 3 * element + outcomes + NUMBER_BYTES + weight
         each += rule_bytes(task)
         held += each * block.weights
+        adding += (places * element + tables + 2 * weight) * block.weights
     answers = LISTS_OF_ANSWERS * task.max_clients * verifier_bytes(task)
-    return PROCESS_BYTES + held + answers + messages
+    return PROCESS_BYTES + max(held, adding) + answers + messages
 
 
 def _retrieved_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> int:

@@ -13,8 +13,7 @@ from __future__ import annotations
 import gc
 import logging
 import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from parties.deployment.host import Host
 from parties.deployment.hosted_task import HostedTask
 from parties.deployment.operator_port import token_path
 from parties.deployment.process_memory import give_back_code, keep_freed_memory
+from parties.deployment.signals import late_hangups_ignored
 from parties.deployment.supervisor import forbid_core_dumps, tell_supervisor
 from parties.operator import Log, serve_operator
 from parties.settings.host_file import HostFile
@@ -93,7 +93,7 @@ async def serve(config: Path, *, stop_seconds: float | None = None, transport: T
     file = HostFile.load(config)
     common = file.common
     log = Log(f"S{common.server}", form=common.log.format, level=common.log.level)
-    with log.installed(), _late_hangups_ignored(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
+    with log.installed(), late_hangups_ignored(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
         await trio.to_thread.run_sync(_load_kernels)
         async with trio.open_nursery() as nursery:
             host = Host(file, log, stop_seconds, nursery, transport)
@@ -102,16 +102,6 @@ async def serve(config: Path, *, stop_seconds: float | None = None, transport: T
             nursery.cancel_scope.cancel()
     ending: Ending = "stopped" if host.stopping.is_set() else "rounds-over"
     return Served(common.server, ending, {task.name: _served(task) for task in host.tasks()}, file.listed)
-
-
-@contextmanager
-def _late_hangups_ignored() -> Iterator[None]:
-    """Ignore a SIGHUP that comes while the server ends: trio raises it again if nobody took it, which would kill us."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 async def _open(host: Host, file: HostFile, nursery: trio.Nursery) -> None:

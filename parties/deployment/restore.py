@@ -11,6 +11,9 @@ one here, and only where that is known to be harmless:
   fixed. So no second sum of a round is opened with this server's help.
 
 The store itself remembers that it was restored.
+
+The blobs that belong to the copy, in the folder beside it, are brought to their place before the store is there: a
+store never refers to what is not there yet. What lies at that place already stays.
 """
 
 from __future__ import annotations
@@ -23,11 +26,14 @@ from pathlib import Path
 import msgspec
 
 from fsl_async.errors import MisuseError, StorageError
+from parties.deployment.backup import blobs_beside
 from parties.files.disk import InUseError, exists, refused, replaced_by, sole_use
 from parties.server.history import Progress, Restore
 from parties.server.store_layout import PROGRESS, RESTORES, round_prefix
+from parties.settings.blobs_table import blobs_folder
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
+from parties.storage.blobs.folder_copy import copy_folder
 from parties.storage.decoding import decode_stored
 from parties.storage.mark import Life, mark_path, read_mark, write_mark
 from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConnection
@@ -91,6 +97,9 @@ def _restore(file: ServerFile, place: Path, copy: Path, now: float) -> Restored:
             f"{copy} is a store of S{standing.server}, and {place} is to be S{file.server}'s; name its own copy"
         )
     newest = _is_newest(place, copy, then)
+    blobs, copied = blobs_folder(file), blobs_beside(copy)
+    if blobs is not None and copied.is_dir():
+        copy_folder(copied, blobs)
     restored = Restore(settled=standing.settled, newest=newest, gives_up=begun and not newest, at=now)
     entry = msgspec.msgpack.encode(restored)
     write_mark(place, _made_store(place, entry) if place.exists() else _copied(place, copy, entry))

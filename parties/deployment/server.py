@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import trio
@@ -15,6 +16,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.server_rules import OwnRule
 from fsl_async.task import Task
 from parties.compute import ComputeLane, ThreadLane
+from parties.deployment.blobs import open_blobs, warn_of_missing
 from parties.deployment.fitting import check_rounds, starting_model
 from parties.deployment.transports import chosen_transport
 from parties.files.models import load_model
@@ -26,6 +28,7 @@ from parties.server.limits import ConversationLimits, Schedule
 from parties.server.own_rule import found
 from parties.server.setup import ServerSetup
 from parties.server.waiting_store import PAUSE
+from parties.settings.doors_table import check_link
 from parties.settings.party_file import LimitsTable, ServerFile
 from parties.settings.reading import OnDisk, StoreSetting
 from parties.settings.task_file import Deployment
@@ -33,9 +36,9 @@ from parties.storage.sqlite_store import SqliteStore
 from parties.storage.store import DiskFullError, MemoryStore, Store
 from parties.watch import Watch, silent
 from transport import Kind, Limits, Transport
-from transport.doors import Door
+from transport.needs_trio import NeedsTrio
 
-__all__ = ["allowed_rule", "limits_of", "open_store", "own_identity", "server_setup"]
+__all__ = ["allowed_rule", "conversation_limits", "limits_of", "open_store", "own_identity", "server_setup"]
 
 _log = logging.getLogger("parties.deployment")
 
@@ -48,7 +51,7 @@ async def server_setup(
     lane: ComputeLane | None = None,
     transport: Transport | None = None,
 ) -> ServerSetup:
-    """Everything that a server needs; its store is open, and the caller closes it.
+    """Everything that a server needs; its store and its blobs are open, and the caller closes them.
 
     Args:
         config: the server's own file.
@@ -59,21 +62,22 @@ async def server_setup(
 
     Raises:
         MisuseError: a file is missing or wrong, or the keys are not those of the task file.
-        StorageError: the store cannot be used.
+        StorageError: the store cannot be used, or the place of its blobs.
     """
-    Door("parties.server_setup").require_trio()
+    NeedsTrio("parties.server_setup").require_trio()
     file = file or ServerFile.load(Path(config))
     deployment = Deployment.load(file.task)
+    check_link(file, deployment)
     rule = allowed_rule(file, deployment.task)
     with _named(config):
         schedule = _schedule(file, deployment.task)
         model = await trio.to_thread.run_sync(starting_model, file, deployment.task)
-    return ServerSetup(
+    setup = ServerSetup(
         task=deployment.task,
         index=file.server,
         identity=own_identity(file, deployment),
         peer=deployment.identity(1 - file.server),
-        peer_address=deployment.addresses[0],
+        peer_address=deployment.link,
         registry=Registry.load(file.clients) if file.clients else Registry(),
         policy=_policy(file),
         model=model,
@@ -87,11 +91,24 @@ async def server_setup(
         kind=Kind.LIVE,
         schedule=schedule,
         limits=limits_of(file.limits),
-        conversations=_conversations(file.limits),
+        conversations=conversation_limits(file.limits),
         watch=watch,
-        store=await open_store(file.store),
+        store=MemoryStore(),
         release=importlib.metadata.version("fsl-async"),
     )
+    return await _with_disks(setup, file, deployment)
+
+
+async def _with_disks(setup: ServerSetup, file: ServerFile, deployment: Deployment) -> ServerSetup:
+    """The same server with its store and its blobs, both opened, or neither."""
+    await trio.to_thread.run_sync(warn_of_missing, file)
+    store = await open_store(file.store)
+    try:
+        return replace(setup, store=store, blobs=await open_blobs(file, deployment))
+    except BaseException:
+        with trio.CancelScope(shield=True):
+            await store.aclose()
+        raise
 
 
 @contextmanager
@@ -198,7 +215,8 @@ def limits_of(table: LimitsTable) -> Limits:
     )
 
 
-def _conversations(table: LimitsTable) -> ConversationLimits:
+def conversation_limits(table: LimitsTable) -> ConversationLimits:
+    """What a server's file allows the clients that are admitted."""
     return ConversationLimits(
         memory_bytes=table.memory_bytes or None,
         minimum_rate=table.minimum_rate,

@@ -34,9 +34,11 @@ __all__ = [
     "PublicIdentity",
     "channel_key",
     "check_name",
+    "hex_key",
     "key_prefix",
     "read_private",
     "verify",
+    "write_private",
 ]
 
 PREFIX_DIGITS = 16
@@ -78,7 +80,7 @@ class PublicIdentity:
             MisuseError: a field is missing, or is not what it should be.
         """
         name = check_name(table.get("name"), source)
-        channel, statement = channel_key(table, source), _hex_key(table, "statement", source)
+        channel, statement = channel_key(table, source), hex_key(table, "statement", source)
         return PublicIdentity(name, channel, statement)
 
     @staticmethod
@@ -128,12 +130,11 @@ class Identity:
             StorageError: a file of that name exists, or it cannot be written.
         """
         check_name(self.name, "identity")
-        _create(
+        write_private(
             path,
             f'name = "{self.name}"\n'
             f'channel_secret = "{self.channel_secret.hex()}"\n'
             f'statement_secret = "{self.statement_secret.hex()}"\n',
-            0o600,
         )
 
     def save_both(self, path: Path) -> Path:
@@ -164,7 +165,7 @@ class Identity:
             raise MisuseError(f"{path} has public keys, which others are given; the secret file is needed, as {secret}")
         table = parse_toml(read_private(path, "make one with `fsl-async keygen`"), str(path))
         name = check_name(table.get("name"), str(path))
-        return Identity(name, *(_hex_key(table, key, str(path)) for key in ("channel_secret", "statement_secret")))
+        return Identity(name, *(hex_key(table, key, str(path)) for key in ("channel_secret", "statement_secret")))
 
 
 def key_prefix(key: bytes) -> str:
@@ -192,7 +193,7 @@ def channel_key(table: Mapping[str, Any], source: str) -> bytes:
     Raises:
         MisuseError: it is missing, or is not one.
     """
-    key = _hex_key(table, "channel", source)
+    key = hex_key(table, "channel", source)
     if not is_public_key(key):
         raise MisuseError(
             f"{source}: channel {key.hex()} is not the one form in which an X25519 public key is written; take it from "
@@ -234,6 +235,15 @@ def read_private(path: Path, remedy: str) -> str:
         os.close(descriptor)
 
 
+def write_private(path: Path, text: str) -> None:
+    """Write a new file that only its owner can read; one that cannot be written completely is removed.
+
+    Raises:
+        StorageError: a file of that name exists, or it cannot be written.
+    """
+    _create(path, text, 0o600)
+
+
 def _check_private(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise MisuseError(f"{path} is not a file; a secret is read from a regular one")
@@ -266,7 +276,12 @@ def _create(path: Path, text: str, mode: int) -> None:
         raise StorageError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _hex_key(table: Mapping[str, Any], key: str, source: str) -> bytes:
+def hex_key(table: Mapping[str, Any], key: str, source: str) -> bytes:
+    """The 32 bytes that a table holds under a key, as hexadecimal digits.
+
+    Raises:
+        MisuseError: they are missing, or are not that.
+    """
     value = table.get(key)
     try:
         data = bytes.fromhex(value) if isinstance(value, str) else b""

@@ -27,7 +27,7 @@ from parties.files.toml import parse_toml
 __all__ = ["MOST_TOKENS", "TOKEN_BYTES", "TokenBook", "add_tokens", "new_tokens", "read_token", "voucher"]
 
 TOKEN_BYTES = 16
-MOST_TOKENS = 100_000
+MOST_TOKENS = 1_000_000
 SERVERS = ("S0", "S1")
 
 _HANDLE_BYTES = 8

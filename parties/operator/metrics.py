@@ -32,6 +32,7 @@ from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Refused
 from parties.events import (
     BudgetMoved,
     ConnectionFailed,
+    DoorLost,
     Enrolled,
     Evaluated,
     EvidenceKind,
@@ -58,8 +59,10 @@ STATES = (TOSSING, *(state.__name__ for state in ssa.ACCEPTS))
 EXCLUSIONS = ("only_s0", "only_s1", "mismatch", "proof", "bound")
 WARNINGS = (
     "apply",
+    "blobs",
     "clients",
     "configuration",
+    "doors",
     "event-loop",
     "model",
     "operator-port",
@@ -115,10 +118,11 @@ class Metrics:
         self._clients = _Clients(registry)
         self._traffic = _Traffic(registry)
         self._health = _Health(registry)
+        self._bulk = _Bulk(registry)
 
     def hear(self, event: ServerEvent) -> None:
         """Count an event."""
-        for part in (self._rounds, self._clients, self._traffic, self._health):
+        for part in (self._rounds, self._clients, self._traffic, self._health, self._bulk):
             part.hear(event)
 
     def lagged(self, seconds: float, stalled: bool) -> None:
@@ -132,6 +136,7 @@ class Metrics:
         self._rounds.show(status)
         self._clients.connected.set(status.clients_connected)
         self._health.peer.set(status.peer_connected)
+        self._bulk.show(status)
         for name in get_args(TaskState):
             self._health.task.labels(name).set(name == state)
 
@@ -318,6 +323,37 @@ class _Health:
                 self._warned.labels(self._about(about)).inc()
             case Violated(kind=kind):
                 self._violated.labels(self._kind(kind)).inc()
+
+
+class _Bulk:
+    """Metrics of doors, of blobs, and of what waits to be forwarded; no door is named."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._doors = Gauge(
+            "fsl_doors", "Doors, those that serve keeps and that are away among them.", registry=registry
+        )
+        self._connected = Gauge("fsl_doors_connected", "Doors that are connected with the core.", registry=registry)
+        self._lost = Counter("fsl_doors_lost", "Times a door was lost.", registry=registry)
+        self._forwards = Gauge(
+            "fsl_forwards_waiting", "Parts not yet forwarded to the other server.", registry=registry
+        )
+        self._bytes = Gauge("fsl_blobs_bytes", "Bytes of blobs.", registry=registry)
+        self._free = Gauge("fsl_blobs_free_bytes", "Bytes that are free for blobs.", registry=registry)
+        self._erase = Gauge("fsl_blobs_to_erase", "Groups of blobs that wait to be erased.", registry=registry)
+
+    def hear(self, event: ServerEvent) -> None:
+        match event:
+            case DoorLost():
+                self._lost.inc()
+
+    def show(self, status: ServerStatus) -> None:
+        doors, blobs = status.doors or (), status.blobs
+        self._doors.set(len(doors))
+        self._connected.set(sum(door.connected for door in doors))
+        self._forwards.set(status.forwards_waiting)
+        self._bytes.set(blobs.stored_bytes if blobs else math.nan)
+        self._free.set(blobs.free_bytes if blobs and blobs.free_bytes is not None else math.nan)
+        self._erase.set(blobs.to_erase if blobs else math.nan)
 
 
 def _refusal_reasons() -> tuple[str, ...]:

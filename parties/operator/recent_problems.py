@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import msgspec
 
-from parties.events import ConnectionFailed, PeerLost, RequestRefused, RoundSettled, ServerEvent, Violated, Warned
+from parties.events import (
+    ConnectionFailed,
+    DoorLost,
+    PeerLost,
+    RequestRefused,
+    RoundSettled,
+    ServerEvent,
+    Violated,
+    Warned,
+)
 from parties.operator.log_fields import plain_text
 from parties.outcome import Aborted, RoundReport, SumRefused
 from parties.status import PastRound
@@ -72,6 +81,8 @@ def problem_of(event: ServerEvent) -> Problem | None:
             return _problem("a sum was opened and refused", f"round {number}: {text}", "error")
         case PeerLost(explanation=text):
             return _problem("peer lost", text, "warning")
+        case DoorLost(door=door, clients=clients, explanation=text):
+            return _problem(f"{door} lost", f"{clients} connections of clients are over: {text}", "warning")
         case Warned(about=about, explanation=text):
             return _problem(about, text, "warning")
         case ConnectionFailed(kind=LookedOnlyError.__name__):

@@ -15,8 +15,10 @@ __all__ = [
     "MOST_ROUNDS",
     "VERSION",
     "Aborting",
+    "BlobsView",
     "ClientRow",
     "ClientsPage",
+    "DoorView",
     "Drawing",
     "LogLevel",
     "Refusal",
@@ -155,8 +157,32 @@ class ProblemView(TypedDict):
     times: Count
 
 
+class DoorView(TypedDict):
+    """A door; see `parties.status.DoorStatus`."""
+
+    name: str
+    host: str
+    process: Count
+    connected: bool
+    since: Moment | None
+    clients: Count
+    requests: Count
+    stored_bytes: Count
+    forwards_waiting: Count
+    restarts: Count
+
+
+class BlobsView(TypedDict):
+    """Where bulk is, and how much of it; see `parties.status.BlobsStatus`."""
+
+    where: str
+    stored_bytes: Count
+    free_bytes: Count | None
+    to_erase: Count
+
+
 class StatusView(Versioned):
-    """A server's status."""
+    """A server's status; `doors` is null where clients connect to the server itself."""
 
     server: str
     task: str
@@ -175,6 +201,9 @@ class StatusView(Versioned):
     fingerprints: FingerprintsView
     clients: ClientCounts
     memory: MemoryView
+    doors: list[DoorView] | None
+    forwards_waiting: Count
+    blobs: BlobsView | None
     lag_seconds: float
     log_level: str
     troubles: list[ProblemView]

@@ -6,7 +6,7 @@ The words and the units are the page's: three steps, and seconds in every column
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import trio
@@ -21,6 +21,7 @@ from fsl_async.errors import ChannelError
 from fsl_async.foreign_text import printable
 from parties.operator.queries import OperatorPort
 from parties.operator.response_types import (
+    DoorView,
     ProblemView,
     RoundsView,
     RoundView,
@@ -80,6 +81,7 @@ def as_text(screen: RenderableType, width: int = 100) -> str:
 def status_screen(status: StatusView, rounds: Sequence[SummaryView], note: str = "") -> RenderableType:
     """A server's status."""
     parts: list[RenderableType] = [_head(status), _round_panel(status), _identities(status)]
+    parts.extend(_bulk(status))
     if rounds:
         parts.append(rounds_table(rounds[-PAST_SHOWN:]))
     parts.extend(_problem_line(problem) for problem in status["troubles"][:PROBLEMS_SHOWN])
@@ -130,6 +132,40 @@ def tasks_table(tasks: Sequence[TaskRow]) -> Table:
             Text(printable(row["store"])),
         )
     return table
+
+
+def doors_table(doors: Sequence[DoorView]) -> Table:
+    """A server's doors, one per line."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("door", "is", "host", "process", "clients", "requests", "stored", "to forward", "restarts"):
+        table.add_column(name, justify="left" if name in ("door", "is", "host") else "right", no_wrap=True)
+    for door in doors:
+        process = str(door["process"] or "–")
+        stored, forwards = _size(door["stored_bytes"]), f"{door['forwards_waiting']:,}"
+        figures = (process, f"{door['clients']:,}", f"{door['requests']:,}", stored, forwards, f"{door['restarts']:,}")
+        state = Text("connected", style="green") if door["connected"] else Text("away", style="bold red")
+        table.add_row(Text(printable(door["name"])), state, Text(printable(door["host"])), *map(Text, figures))
+    return table
+
+
+def _bulk(status: StatusView) -> Iterator[RenderableType]:
+    """Doors and blobs, where there are any, and what waits in them."""
+    doors, blobs = status["doors"], status["blobs"]
+    if doors is not None:
+        yield doors_table(doors) if doors else Text("no door is connected: no client can be", style="bold red")
+    if blobs is not None:
+        free = "" if blobs["free_bytes"] is None else f", {_size(blobs['free_bytes'])} free"
+        erasing = f", {blobs['to_erase']:,} to be erased" if blobs["to_erase"] else ""
+        yield Text(f"blobs in {printable(blobs['where'])}: {_size(blobs['stored_bytes'])}{free}{erasing}", style="dim")
+    if waiting := status["forwards_waiting"]:
+        yield Text(f"{waiting:,} parts wait to be forwarded to {printable(status['peer']['name'])}", style="yellow")
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count:,} B"
 
 
 def _spans(past: SummaryView) -> tuple[float, ...]:

@@ -14,7 +14,10 @@ round follows which is in `parties.server.round_sequence`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import groupby
+from operator import itemgetter
 from typing import assert_never
 
 import trio
@@ -27,6 +30,7 @@ from fsl_async.wire.codec import Received
 from fsl_async.wire.messages import (
     Abort,
     AskedList,
+    AskPieces,
     Closing,
     Commitment,
     Conclusion,
@@ -37,21 +41,22 @@ from fsl_async.wire.messages import (
     RosterList,
     RowCounts,
     Share,
+    SharePiece,
     TossCommitment,
     TossReveal,
 )
 from parties.events import PeerLost, PeerMet
 from parties.server.evidence import Evidence
-from parties.server.inbox import Gathered, Heard, Item, Mark, Met, Ours, Said
+from parties.server.inbox import Entering, Gathered, Heard, Item, Mark, Met, Ours, Said, Violated
 from parties.server.peer.forwarding import Forwarded, longest_peer_message, objection, take_in
 from parties.server.peer.link import PeerLink
 from parties.server.peer.reconciliation import Meeting
 from parties.server.records import ServerRecords
 from parties.server.refusals import RequestRefusedError
-from parties.server.round.assembly import RequestKey
 from parties.server.round_sequence import RoundSequence
 from parties.server.rounds import Rounds
 from parties.server.setup import ServerSetup
+from parties.server.store_layout import RequestKey
 from parties.server.traffic import Traffic
 
 
@@ -78,6 +83,7 @@ class Actor:
         self.meeting = Meeting(setup.name, self.link, setup.observe)
         self.rounds = Rounds(setup.peer_name, self.records.history)
         self.sequence = RoundSequence(setup, self.records, self.rounds, self.link, self.post_event, self._post_gathered)
+        self._submitted: list[tuple[bytes, ssa.Submitted]] = []
         self._inbox_in, self._inbox = trio.open_memory_channel[Item](64)
 
     async def restore(self) -> None:
@@ -91,8 +97,13 @@ class Actor:
         nursery.start_soon(self._act)
 
     async def post_event(self, round_id: bytes, event: Event) -> None:
-        """Post an event of our own for a round."""
-        await self._post(Ours(round_id, event))
+        """Post an event of our own for a round; submissions that wait for their turn at the same time have one."""
+        if not isinstance(event, ssa.Submitted):
+            await self._post(Ours(round_id, event))
+            return
+        self._submitted.append((round_id, event))
+        if len(self._submitted) == 1:
+            await self._post(Entering())
 
     async def _post_gathered(self, number: int) -> None:
         await self._post(Gathered(number))
@@ -117,14 +128,18 @@ class Actor:
         match item:
             case Met():
                 self._resend()
-            case Heard() | Forwarded() if not self.meeting.listens:
+            case Heard() | Forwarded() | Violated() if not self.meeting.listens:
                 pass
             case Heard(message=message, bulk=bulk):
                 await self._take_from_peer(message, bulk)
             case Forwarded():
                 self._take_forward(item)
+            case Violated(explanation=explanation):
+                raise PeerViolationError(self.setup.peer_name, explanation)
             case Ours(round_id=round_id, event=event):
                 await self.take_own(round_id, event)
+            case Entering():
+                await self._enter()
             case Gathered(number=number):
                 await self.sequence.freeze(number)
             case Mark(taken=taken):
@@ -138,15 +153,26 @@ class Actor:
         if run is None:
             return  # the round is over; a timer of its grace period, say, comes too late
         match event:
-            case ssa.Submitted(client=client) if not run.admits(client):
-                return  # the round closed in the meantime; the task that reported it finds out from the state
+            case ssa.Submitted():
+                await run.enter([event])
+                return
             case CloseRound() if not run.accepts(CloseRound):
                 return
             case GaveUp() if not run.accepts(GaveUp):
                 return  # too late: what was awaited has come
         await run.take(event)
-        if run.is_full:
-            await run.take(CloseRound())
+
+    async def _enter(self) -> None:
+        """Take all submissions that wait."""
+        submitted, self._submitted = self._submitted, []
+        for round_id, of_round in groupby(submitted, itemgetter(0)):
+            await self.take_submitted(round_id, [event for _, event in of_round])
+
+    async def take_submitted(self, round_id: bytes, submitted: Sequence[ssa.Submitted]) -> None:
+        """Take submissions that wait together, unless they come too late."""
+        run = self.rounds.find(round_id)
+        if run is not None:
+            await run.enter(submitted)
 
     # ---- the peer
 
@@ -172,7 +198,11 @@ class Actor:
             await self._post(Forwarded(message, size, None))
             return
         known = message.client in self.records.enrolment
-        await self._post(await take_in(run, message, received.bulk, known=known))
+        await self._post(await take_in(run, message, received.bulk, self.setup.lane, known=known))
+
+    async def post_from_peer(self, item: Forwarded | Violated) -> None:
+        """Bring to the inbox what the peer has done over a link that forwards."""
+        await self._post(item)
 
     async def catch_up(self) -> None:
         """Wait until everything posted so far has been taken, or the actor has ended."""
@@ -201,7 +231,18 @@ class Actor:
                 await self.sequence.take_toss(message)
             case AskedList():
                 await self.sequence.take_asked(message, bulk)
-            case Closing() | RosterList() | Proofs() | RowCounts() | Commitment() | Share() | Conclusion() | Abort():
+            case (
+                Closing()
+                | RosterList()
+                | Proofs()
+                | RowCounts()
+                | Commitment()
+                | Share()
+                | AskPieces()
+                | SharePiece()
+                | Conclusion()
+                | Abort()
+            ):
                 run = self.rounds.find(message.round_id)
                 if run is None:
                     self.sequence.check_known(message.round_id)

@@ -43,7 +43,7 @@ _log = logging.getLogger("parties.enrolment")
 JOURNAL = "enrolment"
 """The journal of enrolments in a server's store."""
 
-MOST_ENROLLED = 100_000
+MOST_ENROLLED = 1_000_000
 
 OPEN_WARNING = (
     "enrolment is open: anybody who reaches this server can take part, under as many free names as they like. A sum "
@@ -119,6 +119,9 @@ class Enrolment:
         policy: who else may enrol; `take_tokens` replaces the tokens.
         store: where enrolments are recorded.
         observe: hears of every client that has enrolled.
+
+    Attributes:
+        reloaded: occurs whenever the list was replaced.
     """
 
     def __init__(
@@ -139,7 +142,7 @@ class Enrolment:
         self._enrolled = Registry()
         self._spent: set[bytes] = set()
         self._turn = trio.Lock()
-        self._reloaded = RecurringEvent()
+        self.reloaded = RecurringEvent()
         self._sorted: tuple[tuple[int, int], tuple[str, ...]] | None = None
 
     @property
@@ -179,7 +182,7 @@ class Enrolment:
         before = [client for client in known if self.by_channel(client.channel) == client]
         self._listed = listed
         self._sorted = None
-        self._reloaded.set()
+        self.reloaded.set()
         return tuple(client for client in before if self.by_channel(client.channel) != client)
 
     def take_tokens(self, book: TokenBook) -> None:
@@ -188,8 +191,14 @@ class Enrolment:
 
     async def dismissed(self, client: PublicIdentity) -> Refusal:
         """Wait until a client is not known any more, under these keys and this name; the answer is why."""
-        while self.by_channel(client.channel) == client:
-            await self._reloaded.wait()
+        while (refusal := self.dismissal(client)) is None:
+            await self.reloaded.wait()
+        return refusal
+
+    def dismissal(self, client: PublicIdentity) -> Refusal | None:
+        """Why a client is not known any more, under these keys and this name; None as long as it is."""
+        if self.by_channel(client.channel) == client:
+            return None
         return self._revoked(client.channel) or Refusal(f"{client.name!r} is not on {self._server}'s list any more")
 
     def by_channel(self, key: bytes) -> PublicIdentity | None:

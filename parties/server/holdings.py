@@ -18,7 +18,7 @@ from fsl_async.protocols.machine import Event
 from fsl_async.protocols.toss import Tossed
 from fsl_async.server.rules import check_state, describe_state
 from fsl_async.union import pack_union
-from parties.outcome import Aborted, Done, Model
+from parties.outcome import Aborted, Done, Model, RoundReport
 from parties.server.history import Arrays, History, Progress, SessionSeed, SumOf
 from parties.server.round.quota import RoundQuota
 from parties.server.round.run import RoundRun
@@ -57,12 +57,13 @@ class Holdings:
         Raises:
             StorageError: it cannot be read, or is another server's or another task's.
         """
-        self.adopt(*await history.open(self.progress, self.arrays))
-
-    def adopt(self, progress: Progress, arrays: Arrays) -> None:
-        """Hold this from now on; it is stored."""
-        self.progress, self.arrays = progress, arrays
+        self.progress, self.arrays = await history.open(self.progress, self.arrays)
         self._describe()
+
+    def adopt(self, progress: Progress, arrays: Arrays, report: RoundReport) -> None:
+        """Hold this from now on; it is stored, and the account of the round that has left it has its digests."""
+        self.progress, self.arrays = progress, arrays
+        self._described, self._state_digest = report.model, report.state
 
     @property
     def model_digest(self) -> bytes:
@@ -131,7 +132,7 @@ class Holdings:
                 return replace(self.arrays, union=run.union)
             case "psr":
                 return self.arrays
-        update: Model = run.outcome().update if self._setup.keeps_update else {}
+        update: Model = dict(run.outcome().update) if self._setup.keeps_update else {}
         return Arrays(run.model, run.kept_state, self.arrays.union, update)
 
     def _sum_of(self, run: RoundRun) -> SumOf | None:

@@ -24,6 +24,13 @@ class Heard:
 
 
 @dataclass(frozen=True)
+class Violated:
+    """The peer has broken the protocol where it forwards."""
+
+    explanation: str
+
+
+@dataclass(frozen=True)
 class Met:
     """The servers are connected (again)."""
 
@@ -34,6 +41,11 @@ class Ours:
 
     round_id: bytes
     event: Event
+
+
+@dataclass(frozen=True)
+class Entering:
+    """Submissions are stored, and wait to be entered in their round's list: all that do by then."""
 
 
 @dataclass(frozen=True)
@@ -50,4 +62,4 @@ class Mark:
     taken: trio.Event = field(default_factory=trio.Event)
 
 
-Item: TypeAlias = Heard | Forwarded | Met | Ours | Gathered | Mark
+Item: TypeAlias = Heard | Forwarded | Violated | Met | Ours | Entering | Gathered | Mark

@@ -8,6 +8,7 @@ from parties.server.history import History
 from parties.server.ledger import Ledger
 from parties.server.sessions import Sessions
 from parties.server.setup import ServerSetup
+from parties.server.waiting_blobs import PatientBlobs
 from parties.server.waiting_store import PatientStore
 
 
@@ -16,6 +17,7 @@ class ServerRecords:
 
     Attributes:
         store: the server's store, for what the server records of its own accord: it waits for room.
+        blobs: likewise, for clients' bulk.
         enrolment: the clients that the server knows.
         sessions: the trees that outlive their round, where the task's selection is fixed.
         ledger: what rounds have spent of the privacy budget.
@@ -25,6 +27,7 @@ class ServerRecords:
 
     def __init__(self, setup: ServerSetup) -> None:
         self.store = PatientStore(setup.store, setup.observe)
+        self.blobs = PatientBlobs(setup.bulk, setup.observe)
         self.enrolment = Enrolment(
             setup.name, setup.task.digest(), setup.registry, setup.policy, setup.store, setup.observe
         )

@@ -24,6 +24,7 @@ from parties.events import ClientsDrawn, Resumed, RoundOpened, RoundSettled, War
 from parties.outcome import Aborted
 from parties.server.holdings import Holdings
 from parties.server.own_rule import own_rule
+from parties.server.peer.forwards import ByLink, Forwards
 from parties.server.peer.link import PeerLink
 from parties.server.peer.reconciliation import known
 from parties.server.records import ServerRecords
@@ -34,6 +35,7 @@ from parties.server.round.start import RoundStart, Tools
 from parties.server.round.toss import TossRun
 from parties.server.rounds import ROUNDS_REMEMBERED, Resting, Rounds, Running, Sampling, Tossing
 from parties.server.setup import ServerSetup
+from parties.server.store_layout import round_prefix
 from parties.status import PastRound
 
 SPARE_BYTES = 256 << 20
@@ -54,6 +56,7 @@ class RoundSequence:
     Attributes:
         holdings: what the server holds from round to round.
         settled_before: the last round that was settled when the server was started.
+        forwards: the way that clients' parts take to the peer.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class RoundSequence:
         self._records = records
         self._rounds = rounds
         self._link = link
+        self.forwards = Forwards(ByLink(link))
         self._report = report
         self._gathered = gathered
         self._memory = CellMemory(SPARE_BYTES)
@@ -96,6 +100,7 @@ class RoundSequence:
         if await history.is_restored(self.settled_before):
             await self._records.ledger.charge_forgotten(self.number)
         await history.sweep(self.holdings.progress.settled, self._setup.schedule.retention)
+        await self._sweep_bulk(self.holdings.progress.settled)
         self._rounds.remember(*await history.past(self.holdings.progress.settled, ROUNDS_REMEMBERED))
         self._rounds.found = self.holdings.found_union(None)
 
@@ -327,6 +332,7 @@ class RoundSequence:
                 known=records.enrolment.__contains__,
                 randomness=setup.randomness,
                 link=self._link,
+                forwards=self.forwards,
                 report=self._report,
                 observe=setup.observe,
                 clock=setup.clock,
@@ -335,7 +341,17 @@ class RoundSequence:
                 patience=setup.schedule.patience,
             )
             session_trees = partial(records.sessions.of, start.config)
-            run = RoundRun(start, RoundRecords(setup.store, start.config, session_trees, own=records.store), tools)
+            of_round = RoundRecords(
+                setup.store,
+                start.config,
+                session_trees,
+                own=records.store,
+                blobs=records.blobs,
+                lane=setup.lane,
+                carries=lambda client: start.config.carrier(client) == setup.index,
+                observe=setup.observe,
+            )
+            run = RoundRun(start, of_round, tools)
             await run.begin()
             task_status.started(run)
             await run.settled.wait()
@@ -346,7 +362,8 @@ class RoundSequence:
         """Tell the operator in time that a round's submissions may not all be stored."""
         clients = min(run.status().maximum, self._setup.task.max_clients)
         try:
-            await self._setup.store.check_room(round_bytes(run.config.shape, clients))
+            await self._setup.bulk.check_room(round_bytes(run.config.shape, clients))
+            await self._setup.store.check_room(0)
         except StorageError as error:
             what = "clients' retrievals" if run.config.protocol == "psr" else "submissions"
             explanation = f"round {run.config.number} opens without room for {clients} {what}: {error}"
@@ -375,12 +392,31 @@ class RoundSequence:
         progress, settling = records.history.settle(progress, past, before, arrays, setup.schedule.retention)
         remembered = [await begun.remembered() for begun in (stage.toss, stage.sample) if begun is not None]
         await records.store.commit(*changes, *settling, *remembered)
-        self.holdings.adopt(progress, arrays)
+        await self._forget_bulk(past.report.number)
+        self.holdings.adopt(progress, arrays, past.report)
         self._last_toss, self._last_sample = stage.toss, stage.sample
         self._rounds.remember(past)
         self._rounds.found = self.holdings.found_union(self._rounds.found)
         setup.observe(RoundSettled(past=past))
         self._rounds.settled.set()
+
+    async def _forget_bulk(self, number: int) -> None:
+        """Erase the bulk of the round whose records the end of this one has erased, and what was put late before it."""
+        forgotten = number - self._setup.schedule.retention
+        if self._setup.blobs is not None:  # else it is gone with the records
+            for each in range(max(1, forgotten - 1), forgotten + 1):
+                await self._records.blobs.erase(f"{round_prefix(each)}/")
+
+    async def _sweep_bulk(self, settled: int) -> None:
+        """Erase bulk that no record refers to: of forgotten rounds, and of such as this store knows nothing of."""
+        if self._setup.blobs is None:
+            return
+        kept = {round_prefix(number) for number in range(settled - self._setup.schedule.retention + 1, settled + 1)}
+        if await self._records.history.has_begun(settled + 1):
+            kept.add(round_prefix(settled + 1))
+        for group in await self._records.blobs.groups():
+            if group.startswith("round-") and group not in kept:
+                await self._records.blobs.erase(f"{group}/")
 
 
 def _last_words(past: PastRound) -> Conclusion | Abort:

@@ -142,11 +142,13 @@ class Rounds:
             return run
         raise RequestRefusedError.because("round-closed", "that round is not open; enter the next one")
 
+    def recalls(self, round_id: bytes) -> bool:
+        """Whether a round of that name is on, or is one of the last that are over."""
+        return self.find(round_id) is not None or round_id in self._past
+
     async def knows(self, round_id: bytes) -> bool:
         """Whether a round of that name is on, or is over."""
-        if self.find(round_id) is not None or round_id in self._past:
-            return True
-        return await self._history.find(round_id) is not None
+        return self.recalls(round_id) or await self._history.find(round_id) is not None
 
     async def asked(self, client: str, after: int) -> RoundRun:
         """Wait for an open round with a number above `after`; meanwhile, this client asks to take part in it."""
@@ -155,11 +157,15 @@ class Rounds:
 
     async def next_round(self, after: int) -> RoundRun:
         """Wait for an open round with a number above `after`."""
-        while True:
-            run = self.running
-            if run is not None and run.config.number > after and run.is_open and run.drawn != frozenset():
-                return run  # one that opened for nobody is about to be given up
+        while (run := self.open_after(after)) is None:
             await self.opened.wait()
+        return run
+
+    def open_after(self, after: int) -> RoundRun | None:
+        """The open round, if its number is above `after`; one that opened for nobody is about to be given up."""
+        run = self.running
+        is_asked_for = run is not None and run.config.number > after and run.is_open and run.drawn != frozenset()
+        return run if is_asked_for else None
 
     def drawing(self, name: str) -> SampleRun:
         """The draw that is on.
@@ -209,6 +215,20 @@ class Rounds:
         if run is not None:
             await run.settled.wait()
             return run.report()
+        return await self._past_report(round_id)
+
+    async def report(self, round_id: bytes) -> RoundReport | None:
+        """A round's account; None as long as it is not settled.
+
+        Raises:
+            RequestRefusedError: it is unknown, or too long ago.
+        """
+        run = self.find(round_id)
+        if run is not None:
+            return run.report() if run.settled.is_set() else None
+        return await self._past_report(round_id)
+
+    async def _past_report(self, round_id: bytes) -> RoundReport:
         past = self._past.get(round_id) or await self._history.find(round_id)
         if past is None:
             raise RequestRefusedError.because("round-closed", "that round is unknown here")

@@ -20,6 +20,7 @@ from fsl_async.error_groups import leaves
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.foreign_text import printable
 from fsl_async.protocols.ending import CloseRound, GaveUp
+from fsl_async.wire.forward_messages import is_forwarding, served_task
 from parties.concurrency import RecurringEvent
 from parties.errors import SumRefusedError
 from parties.events import ClientLeft, ClientMet, ConnectionFailed, Warned
@@ -29,17 +30,22 @@ from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, Sum
 from parties.server.actor import Actor
 from parties.server.admission import DismissedError, Enrolment
 from parties.server.clients.connection import ClientConnections
+from parties.server.clients.depositing import Depositing
+from parties.server.clients.deposits import Depositor
 from parties.server.clients.requests import RequestHandler
 from parties.server.closing import close_now
+from parties.server.doors.forward_orders import ForwardOrders
 from parties.server.evidence import EvidenceBook
 from parties.server.history import SumOf
-from parties.server.peer.dialling import PeerDialling, other_task
+from parties.server.peer.dialling import PeerDialling, admit_link, other_task
+from parties.server.peer.forward_keeper import FORWARDED_BYTES, ForwardKeeper, ForwardRoom
+from parties.server.peer.offers import OwnDesk
 from parties.server.reception import Listening, Reception
 from parties.server.round.run import RoundRun
 from parties.server.rounds import Resting, Running, Sampling, Stage, Tossing
 from parties.server.setup import ServerSetup
 from parties.server.traffic import Traffic
-from parties.status import PastRound, ServerStatus
+from parties.status import DoorStatus, PastRound, ServerStatus
 from parties.status import Stage as StageName
 from parties.storage.store import DiskFullError, StoreLostError
 from transport import (
@@ -48,11 +54,12 @@ from transport import (
     NoPlace,
     Refusal,
     Role,
+    SecureChannel,
 )
-from transport.doors import Door
+from transport.needs_trio import NeedsTrio
 
 _log = logging.getLogger("parties.server")
-RUN = Door("Server.run")
+RUN = NeedsTrio("Server.run")
 
 
 class Server:
@@ -68,7 +75,10 @@ class Server:
     Attributes:
         setup: what it is made of.
         actor: changes its rounds; has what it knows.
+        requests: decides about its clients' requests.
         clients: its clients' connections.
+        answerer: answers them.
+        doors: says which doors it has; None without doors.
         visitors: how many clients are connected.
     """
 
@@ -77,17 +87,20 @@ class Server:
         self.setup = setup
         self.actor = Actor(setup, traffic)
         self._peer = PeerDialling(setup, self.actor.meeting, self.handshake, self.check_peer)
-        handler = RequestHandler(self.actor)
+        self.requests = handler = RequestHandler(self.actor)
+        self.answerer = Depositing(handler, Depositor(setup.bulk, setup.lane), setup.observe)
         self.clients = ClientConnections(
-            handler,
             handler.longest_bulk,
             handler.longest_answer,
             setup.conversations,
             traffic,
             setup.observe,
         )
+        self._forwards = ForwardKeeper(setup.peer_name, OwnDesk(self.actor), ForwardRoom(FORWARDED_BYTES), traffic)
         self._store_failed, self._store_failure = trio.open_memory_channel[StoreLostError](1)
         self._left = RecurringEvent()
+        self._orders: ForwardOrders | None = None
+        self.doors: Callable[[], tuple[DoorStatus, ...]] | None = None
         self.visitors = 0
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
@@ -340,6 +353,9 @@ class Server:
             rounds_done=progress.done,
             rounds_aborted=progress.aborted,
             privacy=self.actor.records.ledger.status(),
+            doors=None if self.doors is None else self.doors(),
+            forwards_waiting=0 if self._orders is None else self._orders.waiting,
+            blobs=None if self.setup.blobs is None else self.actor.records.blobs.status(),
         )
 
     def _statement_keys(self) -> tuple[bytes, bytes]:
@@ -379,14 +395,26 @@ class Server:
     @contextmanager
     def _visit(self, client: str) -> Iterator[None]:
         """Count a client's connection."""
-        self.visitors += 1
-        self.setup.observe(ClientMet(client=client))
+        self.come(client)
         try:
             yield
         finally:
-            self.visitors -= 1
-            self.setup.observe(ClientLeft(client=client))
-            self._left.set()
+            self.leave(client)
+
+    def forwards_by(self, orders: ForwardOrders) -> None:
+        """Have doors forward what this server's clients bring, from now on."""
+        self._orders = self.actor.sequence.forwards.way = orders
+
+    def come(self, client: str) -> None:
+        """Count a client's connection, until it leaves."""
+        self.visitors += 1
+        self.setup.observe(ClientMet(client=client))
+
+    def leave(self, client: str) -> None:
+        """A connection that was counted is over."""
+        self.visitors -= 1
+        self.setup.observe(ClientLeft(client=client))
+        self._left.set()
 
     # ---- connections
 
@@ -395,7 +423,7 @@ class Server:
         raise await self._store_failure.receive()
 
     @contextmanager
-    def _in_sight(self) -> Iterator[None]:
+    def in_sight(self) -> Iterator[None]:
         """Tell the server of a lost store: the listener takes each error for one of its connection alone."""
         try:
             yield
@@ -404,14 +432,14 @@ class Server:
                 self._store_failed.send_nowait(StoreLostError(str(leaves(lost)[0])))
             raise
 
-    async def serve_in_sight(self, channel: Channel) -> None:
+    async def serve_in_sight(self, channel: SecureChannel) -> None:
         """Serve one connection until it is closed; a lost store ends the server too."""
-        with self._in_sight():
+        with self.in_sight():
             await self._serve(channel)
 
     async def admit_in_sight(self, key: bytes, payload: bytes) -> bytes | Refusal:
         """Decide about the holder of an authenticated channel key; a lost store ends the server."""
-        with self._in_sight():
+        with self.in_sight():
             try:
                 return await self.admit(key, payload)
             except DiskFullError as error:
@@ -430,10 +458,13 @@ class Server:
         if not serves(payload, self.setup.task.digest()):
             raise MisuseError(other_task(self.setup, payload))
 
-    async def _serve(self, channel: Channel) -> None:
+    async def _serve(self, channel: SecureChannel) -> None:
         """Serve one connection until it is closed; the peer's becomes the link between the servers."""
         if channel.peer_key == self.setup.peer.channel:
-            await self.actor.link.attach(channel)
+            if is_forwarding(channel.introduction.peer_payload, self.setup.task.digest()):
+                await self._forwards.hold(channel)
+            else:
+                await self.actor.link.attach(channel)
             return
         client = self.enrolment.by_channel(channel.peer_key)
         if client is None:  # dismissed between the handshake and now
@@ -441,7 +472,7 @@ class Server:
         with self._visit(client.name):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_when_dismissed, client)
-                await self.clients.hold(channel, client.name)
+                await self.clients.hold(channel, client.name, self.answerer)
                 nursery.cancel_scope.cancel()
 
     async def _end_when_dismissed(self, client: PublicIdentity) -> None:
@@ -456,9 +487,10 @@ class Server:
     async def admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
         """Decide about the holder of an authenticated channel key; the answer is its name, or why not."""
         if key == self.setup.peer.channel:
-            if payload != self.setup.task.digest():
+            if served_task(payload) != self.setup.task.digest():
                 return Refusal(other_task(self.setup, payload))
-            return b"peer"
+            is_for_parts = is_forwarding(payload, self.setup.task.digest())
+            return b"peer" if is_for_parts else admit_link(self.setup, payload)
         return await self.enrolment.admit(key, payload)
 
 

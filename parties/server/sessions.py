@@ -68,6 +68,29 @@ class Sessions:
                 state = decode_stored(await self._store.blob(key), epochs.Session, key)
                 self._states[unquote(key.split("/")[1])] = state
 
+    async def origin(self, client: str) -> StoredOrigin:
+        """Where the trees of a client's session come from.
+
+        Raises:
+            RequestRefusedError: it has no session here.
+        """
+        place = f"{self._established(client)}/origin"
+        origin: StoredOrigin = decode_stored(await self._store.blob(place), StoredOrigin, place)
+        return origin
+
+    def _established(self, client: str) -> str:
+        """The prefix under which the trees of a client's session are stored.
+
+        Raises:
+            RequestRefusedError: it has no session here.
+        """
+        state = self._states.get(client)
+        if not isinstance(state, epochs.Established):
+            raise RequestRefusedError.because(
+                "no-session", "you have no session here: retrieve or submit with new trees, which begins one"
+            )
+        return _tree_prefix(client, state.since)
+
     async def of(self, config: RoundConfig, client: str) -> Submission:
         """The submission that brought the trees of a client's session, without its hints.
 
@@ -78,13 +101,7 @@ class Sessions:
         Raises:
             RequestRefusedError: it has no session here.
         """
-        state = self._states.get(client)
-        if not isinstance(state, epochs.Established):
-            raise RequestRefusedError.because(
-                "no-session", "you have no session here: retrieve or submit with new trees, which begins one"
-            )
-        prefix = _tree_prefix(client, state.since)
-        origin = decode_stored(await self._store.blob(f"{prefix}/origin"), StoredOrigin, f"{prefix}/origin")
+        prefix, origin = self._established(client), await self.origin(client)
         shape = union_task(self._task) if origin.protocol == "psu" else config.shape
         layout = Layout.retrieval(shape) if origin.trees is Trees.RETRIEVAL else Layout.submission(shape, origin.trees)
         return Submission(

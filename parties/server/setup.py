@@ -16,6 +16,8 @@ from parties.identity.registry import Registry
 from parties.outcome import Model
 from parties.server.admission import ListOnly, Policy
 from parties.server.limits import ConversationLimits, Schedule
+from parties.storage.blobs.blobs import Blobs
+from parties.storage.blobs.in_store import StoreBlobs
 from parties.storage.store import Store
 from parties.watch import Watch, silent
 from transport import Kind, Limits, Transport
@@ -40,6 +42,7 @@ class ServerSetup:
         address: where it listens.
         transport: how it listens, and dials the other server.
         store: where it keeps what a restart needs.
+        blobs: where it keeps clients' bulk; None: in the store.
         lane: where it computes.
         randomness: the operating system's; in a simulation, a seed's.
         kind: simulation or live, announced in every handshake.
@@ -76,6 +79,12 @@ class ServerSetup:
     apply: OwnRule | None = None
     keeps_update: bool = False
     release: str = ""
+    blobs: Blobs | None = None
+
+    @property
+    def bulk(self) -> Blobs:
+        """Where clients' bulk is kept."""
+        return StoreBlobs(self.store) if self.blobs is None else self.blobs
 
     @property
     def name(self) -> str:

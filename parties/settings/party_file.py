@@ -16,6 +16,8 @@ import msgspec
 from fsl_async.errors import MisuseError
 from fsl_async.task import LARGEST_CLIENTS
 from parties.files.toml import read_toml
+from parties.settings.blobs_table import BlobsTable, check_blobs
+from parties.settings.doors_table import DoorsTable, check_doors
 from parties.settings.reading import About, StoreSetting, from_table, overrides, refuse_strange_variables
 from transport.socket_transport import check_address
 
@@ -271,6 +273,8 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ] = 10.0
     rounds: RoundsTable = RoundsTable()
     limits: LimitsTable = LimitsTable()
+    doors: DoorsTable = DoorsTable()
+    blobs: BlobsTable = BlobsTable()
     operator: OperatorTable = OperatorTable()
     log: LogTable = LogTable()
 
@@ -292,6 +296,8 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         _refuse_client_file(path, table, environment)
         file = from_table(table, path, ServerFile, environment)
         check_listen(file, str(path))
+        check_doors(file, str(path))
+        check_blobs(file, str(path))
         check_enrolment(file, str(path))
         return file
 

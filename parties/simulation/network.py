@@ -36,7 +36,7 @@ from parties.simulation.scheduling import seeded_scheduling
 from parties.storage.store import MemoryStore
 from parties.watch import Note
 from transport import Kind, MemoryNetwork
-from transport.doors import Door, trio_context
+from transport.needs_trio import NeedsTrio, trio_context
 
 __all__ = ["Network", "running", "simulate"]
 
@@ -238,7 +238,7 @@ async def running(network: Network, seed: int) -> AsyncIterator[Network]:
 
 
 @trio_context(
-    Door(
+    NeedsTrio(
         "parties.simulate",
         asyncio="use `async with parties.aio.simulate(...)`, or `with parties.simulate_blocking(...)`",
         blocking="use `with parties.simulate_blocking(...)`, or start trio with `trio.run(main)`",

@@ -33,7 +33,7 @@ from parties.files.disk import check_room, refuse_network, sole_use
 from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConnection
 from parties.storage.sqlite_file import copy, create
 from parties.storage.store import Change, DiskFullError, Store, StoreLostError
-from transport.doors import Door
+from transport.needs_trio import NeedsTrio
 
 __all__ = ["DiskFullError", "SqliteStore", "StoreLostError", "snapshot"]
 
@@ -78,7 +78,7 @@ class SqliteStore(Store):
             StorageError: the file is in use, on another host's disk, read-only, damaged, another program's or a newer
                 version's, a copy or older than its mark, or its folder is missing.
         """
-        Door("SqliteStore.open").require_trio()
+        NeedsTrio("SqliteStore.open").require_trio()
         return await trio.to_thread.run_sync(cls._opened, path, marked)
 
     async def commit(self, *changes: Change) -> None:

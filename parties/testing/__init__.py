@@ -19,6 +19,7 @@ from fsl_async.lazy_names import lazy
 if TYPE_CHECKING:
     from fsl_async.randomness import SeededSource as SeededSource
     from parties.simulation.scheduling import seeded_scheduling as seeded_scheduling
+    from parties.testing.blobs import BlobDisk as BlobDisk, BlobFaults as BlobFaults, SimulatedBlobs as SimulatedBlobs
     from parties.testing.chart import Chart as Chart
     from parties.testing.disk import Disk as Disk, DiskFaults as DiskFaults, DiskStore as DiskStore
     from parties.testing.faults import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         Partition as Partition,
         SkewedClock as SkewedClock,
         SlowDisk as SlowDisk,
+        SpoiltBlobs as SpoiltBlobs,
     )
     from parties.testing.lab import Laboratory as Laboratory, every_crash as every_crash, laboratory as laboratory
     from parties.testing.round_faults import AbortRound as AbortRound, CloseNow as CloseNow, Fault as Fault
@@ -49,11 +51,12 @@ else:
         {
             "fsl_async.randomness": "SeededSource",
             "parties.simulation.scheduling": "seeded_scheduling",
+            "parties.testing.blobs": "BlobDisk BlobFaults SimulatedBlobs",
             "parties.testing.chart": "Chart",
             "parties.testing.disk": "Disk DiskFaults DiskStore",
             "parties.testing.faults": (
                 "AtCommit AtPeerTransition AtSend AtTime AtTransition AtWrite BrokenWrite CALM Crash Cut "
-                "Delay FullDisk Partition SkewedClock SlowDisk"
+                "Delay FullDisk Partition SkewedClock SlowDisk SpoiltBlobs"
             ),
             "parties.testing.lab": "Laboratory every_crash laboratory",
             "parties.testing.round_faults": "AbortRound CloseNow Fault",

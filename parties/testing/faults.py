@@ -32,6 +32,7 @@ __all__ = [
     "ProcessFault",
     "SkewedClock",
     "SlowDisk",
+    "SpoiltBlobs",
     "parties_of",
     "party_of",
 ]
@@ -119,10 +120,10 @@ class AtPeerTransition(_Value, frozen=True):
 
 
 class AtWrite(_Value, frozen=True):
-    """The n-th commit of the process that changes anything whose name contains a given text.
+    """The n-th commit of the process that changes anything whose name contains a given text, or put of such a blob.
 
     Attributes:
-        name_part: a part of the name of a journal, a blob or a value.
+        name_part: a part of the name of a journal, a blob or a value; an erasure of blobs is called `erase/…`.
         number: counted from 1 over all lives of the process.
         moment: the moment around the commit.
     """
@@ -204,13 +205,29 @@ class FullDisk(PartyFault, frozen=True):
     seconds: float
 
 
+class SpoiltBlobs(PartyFault, frozen=True):
+    """Every blob that a party reads in this period has a wrong byte, or cannot be found.
+
+    Attributes:
+        begin: when it begins.
+        seconds: how long it lasts.
+        harm: what a read finds.
+    """
+
+    begin: float
+    seconds: float
+    harm: Literal["altered", "missing"]
+
+
 class BrokenWrite(PartyFault, frozen=True):
     """The n-th commit of a party fails with an input/output error."""
 
     number: int
 
 
-ProcessFault: TypeAlias = Crash | Cut | Delay | Partition | SkewedClock | SlowDisk | FullDisk | BrokenWrite
+ProcessFault: TypeAlias = (
+    Crash | Cut | Delay | Partition | SkewedClock | SlowDisk | FullDisk | BrokenWrite | SpoiltBlobs
+)
 
 
 def parties_of(fault: FaultBase) -> tuple[str, ...]:

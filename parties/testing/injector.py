@@ -16,6 +16,7 @@ import trio
 
 from fsl_async.errors import StorageError
 from parties.storage.store import Change, DiskFullError, Erase, Keep, Put, Record
+from parties.testing.blobs import BlobFaults
 from parties.testing.disk import DiskFaults
 from parties.testing.faults import (
     CALM,
@@ -35,6 +36,7 @@ from parties.testing.faults import (
     Partition,
     SkewedClock,
     SlowDisk,
+    SpoiltBlobs,
     party_of,
 )
 from parties.testing.processes import Life
@@ -50,7 +52,7 @@ SYNCING = 0.02
 """The longest time in seconds that a sync takes without a fault; it exposes messages that leave too early."""
 
 FaultT = TypeVar("FaultT", bound=FaultBase)
-SpellT = TypeVar("SpellT", Partition, SlowDisk, FullDisk)
+SpellT = TypeVar("SpellT", Partition, SlowDisk, FullDisk, SpoiltBlobs)
 
 CrashPoint: TypeAlias = tuple[str, Transition, Moment]
 """A party, a transition of one of its machines, and a moment around it."""
@@ -64,7 +66,7 @@ def to_anybody(connection: Connection) -> bool:
     return True
 
 
-class Injector(NetworkConditions, DiskFaults):
+class Injector(NetworkConditions, DiskFaults, BlobFaults):
     """Decides for the processes, disks and network of a world what goes wrong.
 
     Args:
@@ -98,6 +100,7 @@ class Injector(NetworkConditions, DiskFaults):
         self._written: Counter[tuple[str, str]] = Counter()
         self._writing: dict[str, frozenset[str]] = {}
         self._held: dict[tuple[str, str], float] = {}
+        self._blob_chances: dict[str, Random] = {}
         self.fired: list[FaultBase] = []
         self.crash_points: set[CrashPoint] = set()
         self.kill: Callable[[Crash], None] = lambda crash: None
@@ -168,22 +171,29 @@ class Injector(NetworkConditions, DiskFaults):
                 self._occurred[name, step.transition] += 1
         self._count_writes(name, changes)
         self._crash_at_commit(life, "before write")
+        await self._trouble(name, life.process.commits)
+
+    async def _trouble(self, name: str, number: int) -> None:
+        """What a process's disk does to its n-th change: it may be slow, full or broken."""
         for slow in self._during(SlowDisk, name):
             await trio.sleep(slow.each)
         for _ in self._during(FullDisk, name):
             raise DiskFullError("the simulated disk is full")
         for broken in self._of(BrokenWrite, name):
-            if broken.number == life.process.commits and not self.calm:
+            if broken.number == number and not self.calm:
                 self.strike(broken)
                 raise StorageError("the simulated disk cannot write: input/output error")
 
     def _count_writes(self, name: str, changes: tuple[Change, ...]) -> None:
         """Record which of the names in the plan this commit writes."""
-        planned = {crash.point.name_part for crash in self._of(Crash, name) if isinstance(crash.point, AtWrite)}
         self._writing[name] = frozenset(
-            name_part for name_part in planned if any(name_part in _name(change) for change in changes)
+            name_part for name_part in self._planned(name) if any(name_part in _name(change) for change in changes)
         )
         self._written.update((name, name_part) for name_part in self._writing[name])
+
+    def _planned(self, name: str) -> set[str]:
+        """The parts of names at whose writes the plan lets a process crash."""
+        return {crash.point.name_part for crash in self._of(Crash, name) if isinstance(crash.point, AtWrite)}
 
     async def before_sync(self, life: Life, changes: tuple[Change, ...]) -> None:
         """See `DiskFaults.before_sync`."""
@@ -221,6 +231,51 @@ class Injector(NetworkConditions, DiskFaults):
             if due and not self.calm and crash not in self.fired:
                 self.strike(crash)
                 self.kill(crash)
+
+    # ---- blobs
+
+    async def before_change(self, life: Life, name: str) -> int:
+        """See `BlobFaults.before_change`."""
+        life.process.commits += 1
+        number = life.process.commits
+        self._written.update(
+            (life.process.name, name_part) for name_part in self._planned(life.process.name) if name_part in name
+        )
+        self._crash_at_change(life, name, number, "before write")
+        await self._trouble(life.process.name, number)
+        return number
+
+    async def before_named(self, life: Life, name: str, number: int) -> None:
+        """See `BlobFaults.before_named`."""
+        await trio.sleep(SYNCING * self._of_blobs(life).random() ** 2)
+        self._crash_at_change(life, name, number, "before sync")
+
+    async def after_change(self, life: Life, name: str, number: int) -> None:
+        """See `BlobFaults.after_change`."""
+        self._crash_at_change(life, name, number, "after write")
+
+    def found(self, life: Life, content: memoryview | None) -> memoryview | None:
+        """See `BlobFaults.found`."""
+        for spoilt in self._during(SpoiltBlobs, life.process.name):
+            if not content or spoilt.harm == "missing":
+                return None
+            altered, place = bytearray(content), self._of_blobs(life).randrange(len(content))
+            altered[place] ^= 1 << self._of_blobs(life).randrange(8)
+            return memoryview(bytes(altered))
+        return content
+
+    def _of_blobs(self, life: Life) -> Random:
+        """The source of choices about a process's blobs."""
+        return self._blob_chances.setdefault(life.process.name, Random(f"{self._seed}/blobs/{life.process.name}"))
+
+    def _crash_at_change(self, life: Life, name: str, number: int, moment: Moment) -> None:
+        for crash in self._of(Crash, life.process.name):
+            match crash.point:
+                case AtCommit(number=planned, moment=at) if planned == number and at == moment:
+                    self._crash(life, crash, None, moment)
+                case AtWrite(name_part=name_part, number=planned, moment=at) if name_part in name and at == moment:
+                    if self._written[life.process.name, name_part] == planned:
+                        self._crash(life, crash, None, moment)
 
     # ---- the network
 

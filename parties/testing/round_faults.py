@@ -16,6 +16,7 @@ from parties.testing.faults import (
     PartyFault,
     SkewedClock,
     SlowDisk,
+    SpoiltBlobs,
 )
 
 __all__ = ["AbortRound", "CloseNow", "Fault", "Late", "MaliciousClient", "MaliciousServer", "OldCopy", "Straggle"]
@@ -79,6 +80,7 @@ Fault: TypeAlias = (
     | SlowDisk
     | FullDisk
     | BrokenWrite
+    | SpoiltBlobs
     | Late
     | Straggle
     | OldCopy

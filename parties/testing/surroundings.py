@@ -21,6 +21,7 @@ from fsl_async.errors import FslError, MisuseError
 from fsl_async.protocols.machine import Machine
 from parties.concurrency import RecurringEvent
 from parties.simulation.scheduling import seeded_scheduling
+from parties.testing.blobs import BlobDisk, SimulatedBlobs
 from parties.testing.chart.legend import Legend
 from parties.testing.chart.sequence_chart import Chart
 from parties.testing.disk import Disk, DiskStore
@@ -32,7 +33,7 @@ from parties.testing.story import Entry, Failed, Killed, Left, Lost, StoryEvent
 from parties.testing.supervisor import Ended, Live, Recoverable, Supervisor, is_of_surroundings
 from parties.testing.wires import Wires
 from parties.watch import Note
-from transport.doors import Door
+from transport.needs_trio import NeedsTrio
 
 __all__ = ["HORIZON", "HorizonError", "Surroundings", "entered", "refuse_unknown"]
 
@@ -68,6 +69,7 @@ class Surroundings:
         wires: the network.
         processes: by party, its process.
         disks: by party, its disk.
+        blob_disks: by party, where its blobs lie.
         transcript: every message that a party sent, in order, with the time.
         story: messages and what parties told, with faults and the lives of processes, in order; see `Chart`.
         ended: processes that ended with an error and were not started again.
@@ -90,6 +92,7 @@ class Surroundings:
         self.wires = Wires(self.injector, self._lose)
         self.processes: dict[str, Process] = {}
         self.disks: defaultdict[str, Disk] = defaultdict(Disk)
+        self.blob_disks: defaultdict[str, BlobDisk] = defaultdict(BlobDisk)
         self.transcript: list[tuple[float, Note]] = []
         self.story: list[Entry] = []
         self.ended: list[Ended] = []
@@ -155,6 +158,15 @@ class Surroundings:
         """The store of a process, as one life of it finds it on its disk."""
         return await DiskStore(self.disks[life.process.name], life, self.injector).read()
 
+    def open_blobs(self, life: Life) -> SimulatedBlobs:
+        """The blobs of a process, as one life of it finds them."""
+        self.blob_disks[life.process.name].open()
+        return self.share_blobs(life, life.process.name)
+
+    def share_blobs(self, life: Life, owner: str) -> SimulatedBlobs:
+        """The blobs of another process, as one life of this one uses them."""
+        return SimulatedBlobs(self.blob_disks[owner], life, self.injector)
+
     def wall_clock(self, name: str) -> float:
         """The time in seconds since 1970, as a party's clock shows it."""
         return EPOCH + self.now + self.injector.clock_error(name)
@@ -179,6 +191,8 @@ class Surroundings:
 
     def _died(self, process: Process) -> None:
         self.disks[process.name].crash(process.rng)
+        for blobs in self.blob_disks.values():
+            blobs.crash(process.name, Random(f"{self.seed}/blobs/{process.name}/{process.lives}"))
         self.wires.die(process.name)
 
     def _ended(self, process: Process, error: BaseException) -> None:
@@ -232,7 +246,7 @@ async def entered(made: SurroundingsT) -> AsyncIterator[SurroundingsT]:
         MisuseError: the clock does not jump.
         HorizonError: the world has reached its horizon.
     """
-    Door("a simulated world").require_trio()
+    NeedsTrio("a simulated world").require_trio()
     clock = trio.lowlevel.current_clock()
     if not isinstance(clock, MockClock) or clock.autojump_threshold == float("inf"):
         raise MisuseError(

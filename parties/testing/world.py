@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ import trio
 from fsl_async.error_groups import leaves
 from fsl_async.errors import MisuseError
 from fsl_async.protocols import ssa
+from fsl_async.randomness import SeededSource
 from fsl_async.server.rules import describe_state
 from fsl_async.task import Task
 from fsl_async.wire.codec import Message
@@ -29,6 +30,8 @@ from parties.compute import InlineLane
 from parties.errors import RequestDeniedError, ServerBusyError
 from parties.events import RoundSettled, ServerEvent
 from parties.outcome import Model, RoundReport
+from parties.server.door.door import Door, DoorSetup
+from parties.server.doors.core import DoorServer
 from parties.server.limits import Schedule
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
@@ -45,9 +48,11 @@ from parties.testing.surroundings import HORIZON, HorizonError, Surroundings, en
 from parties.testing.wires import Connection
 from parties.watch import Note
 
-__all__ = ["Ended", "HorizonError", "World", "world"]
+__all__ = ["Ended", "HorizonError", "World", "door_names", "world"]
 
 ALL_ROUNDS = 10**6
+
+ResultT = TypeVar("ResultT")
 
 Behaviour: TypeAlias = Callable[[Client], Awaitable[None]]
 """What a client does in one life; when it returns, the client is not started again."""
@@ -63,6 +68,7 @@ class World(Surroundings):
         task: the task.
         network: makes the parties.
         schedule: when rounds close.
+        doors: how many doors each server has, which are processes of their own, called S0.door-1 and so on.
         servers: S0 and S1, each in its present life.
         events: every event that a server reported, in order, with the time and the server's name.
         settled: by server and number, the report of a round.
@@ -83,11 +89,13 @@ class World(Surroundings):
         schedule: Schedule,
         make_server: tuple[MakeServer, MakeServer],
         horizon: float,
+        doors: tuple[int, int] = (0, 0),
     ) -> None:
         super().__init__(seed, faults, MACHINES, horizon, RoundLegend(), _between_servers, _is_passing)
         self.task = task
         self.network = network
         self.schedule = schedule
+        self.doors = doors
         self.servers: list[Server] = []
         self.events: list[tuple[float, str, ServerEvent]] = []
         self.settled: tuple[dict[int, RoundReport], dict[int, RoundReport]] = ({}, {})
@@ -140,6 +148,8 @@ class World(Surroundings):
             self.models[index][0] = dict(self.servers[index].model)
             self.states[index][0] = dict(self.servers[index].kept_state)
             self.keep(name, partial(self._live_as_server, index))
+            for door in door_names(index, self.doors[index]):
+                self.keep(door, partial(self._live_as_door, index))
         for fault in self._operators:
             if isinstance(fault.point, AtTime):
                 self._nursery.start_soon(self._operate_at, fault, fault.point.seconds)
@@ -148,9 +158,10 @@ class World(Surroundings):
         name = SERVERS[index]
         self.wires.listens(life)
         setup = replace(
-            self.network.servers[index].setup,
+            self._setup_of(index, life),
             transport=self.wires,
             store=await self.open_disk(life),
+            blobs=self.open_blobs(life),
             schedule=self.schedule,
             observe=partial(self._observe, life, index),
             watch=partial(self._watch, life),
@@ -158,6 +169,8 @@ class World(Surroundings):
         )
         server = self.servers[index] = self._make_server[index](setup)
         async with trio.open_nursery() as nursery:
+            if self.doors[index]:
+                await nursery.start(DoorServer(server, self.wires, f"{name}.core").listen)
             await nursery.start(server.run)
             self._reachable.add(index)
             self._changed.set()
@@ -167,12 +180,60 @@ class World(Surroundings):
             for over in past:
                 self._note_settled(index, over.report)
 
+    def _setup_of(self, index: int, life: Life) -> ServerSetup:
+        """The setup of a server, whose clients come to its doors if it has any; the other server does not."""
+        setup = self.network.servers[index].setup
+        links = [f"{name}.link" if doors else name for name, doors in zip(SERVERS, self.doors, strict=True)]
+        blobs = self.open_blobs(life) if self.doors[index] else None
+        return replace(setup, address=links[index], peer_address=links[1 - index], blobs=blobs)
+
+    async def _live_as_door(self, index: int, life: Life) -> None:
+        """A door of a server's; it is reached at an address of its own."""
+        setup, name = self.network.servers[index].setup, life.process.name
+        door = Door(
+            DoorSetup(
+                task=self.task,
+                index=index,
+                name=name.partition(".")[2],
+                channel_secret=setup.identity.channel_secret,
+                channel=setup.identity.public.channel,
+                peer=setup.peer.channel,
+                peer_address=(*door_names(1 - index, self.doors[1 - index]), SERVERS[1 - index])[0],
+                address=name,
+                transport=self.wires,
+                core_address=f"{SERVERS[index]}.core",
+                core_transport=self.wires,
+                blobs=self.share_blobs(life, SERVERS[index]),
+                lane=setup.lane,
+                randomness=SeededSource(self.seed, name, str(life.number)),
+                kind=setup.kind,
+                limits=setup.limits,
+                conversations=setup.conversations,
+                watch=partial(self._watch, life),
+            )
+        )
+        async with trio.open_nursery() as nursery:
+            await nursery.start(door.run)
+
+    def _addresses(self, life: Life) -> tuple[str, str]:
+        """Where a client comes to: in each of its lives to others of each server's doors."""
+        found = []
+        for index, name in enumerate(SERVERS):
+            doors = door_names(index, self.doors[index])
+            place = sum(life.process.name.encode()) + life.number
+            found.append(doors[place % len(doors)] if doors else name)
+        return found[0], found[1]
+
     async def _live_as_client(
         self, name: str, behaviour: Behaviour, make: MakeClient, judged: bool, life: Life
     ) -> None:
         store = await self.open_disk(life)
         setup = replace(
-            self.network.client(name).setup, transport=self.wires, store=store, watch=partial(self._watch, life)
+            self.network.client(name).setup,
+            transport=self.wires,
+            store=store,
+            watch=partial(self._watch, life),
+            addresses=self._addresses(life),
         )
         async with make(setup) as client:
             try:
@@ -215,6 +276,8 @@ class World(Surroundings):
             self._stragglers.watch(sender, receiver, message)
             note = Note(sender, receiver, message, bulk)
             self.note(sender, note)
+            if any(self.doors):
+                return  # a party's name is not its address's, and nobody follows its messages
             if sender in SERVERS:  # a server tells of what it has sent, a client of what it is about to send
                 self.wires.written(note)
             else:
@@ -254,6 +317,11 @@ async def _close(server: Server, number: int) -> None:
         await server.close_now(number)
 
 
+def door_names(index: int, count: int) -> tuple[str, ...]:
+    """The names of a server's doors, as processes and as addresses."""
+    return tuple(f"{SERVERS[index]}.door-{number}" for number in range(1, count + 1))
+
+
 def _between_servers(connection: Connection) -> bool:
     return connection.sender in SERVERS and connection.receiver in SERVERS
 
@@ -262,6 +330,19 @@ def _is_passing(error: BaseException) -> bool:
     """Whether a process is started again: the network or the disk failed, or a server had no place for it."""
     limited = isinstance(error, RequestDeniedError) and error.reason == "limit"
     return is_of_surroundings(error) or isinstance(error, ServerBusyError) or limited
+
+
+class _Lane(InlineLane):
+    """Computes inline, and takes virtual time for it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def run(self, work: Callable[[], ResultT]) -> ResultT:
+        """See `ComputeLane.run`."""
+        if self._seconds:
+            await trio.sleep(self._seconds)
+        return await super().run(work)
 
 
 @asynccontextmanager
@@ -275,6 +356,8 @@ async def world(
     *,
     clients: Sequence[str] = (),
     horizon: float = HORIZON,
+    computing: float = 0.0,
+    doors: tuple[int, int] = (0, 0),
 ) -> AsyncIterator[World]:
     """Run S0 and S1 in a simulated world, on a clock that jumps (`trio.testing.MockClock`).
 
@@ -292,12 +375,15 @@ async def world(
         make_server: makes S0 and S1 from their setups.
         clients: the names of the clients that faults may strike.
         horizon: virtual seconds after which the world ends with an error.
+        computing: virtual seconds that each piece of a party's heavy computation takes.
+        doors: how many doors S0 and S1 have; a server without any takes its clients itself.
 
     Raises:
         MisuseError: the model does not fit the task, the clock does not jump, or a fault names an unknown party.
         HorizonError: the world has reached its horizon.
     """
-    refuse_unknown(faults, (*SERVERS, *clients), "name the clients that faults strike in clients=[…]")
-    network, schedule = Network(task, model, seed, InlineLane()), schedule or Schedule(clients=task.max_clients)
-    async with entered(World(task, network, seed, faults, schedule, make_server, horizon)) as made:
+    inner = (*door_names(0, doors[0]), *door_names(1, doors[1]))
+    refuse_unknown(faults, (*SERVERS, *inner, *clients), "name the clients that faults strike in clients=[…]")
+    network, schedule = Network(task, model, seed, _Lane(computing)), schedule or Schedule(clients=task.max_clients)
+    async with entered(World(task, network, seed, faults, schedule, make_server, horizon, doors)) as made:
         yield made

@@ -35,7 +35,7 @@ def test_scale_is_the_cited_fit() -> None:
 
 @pytest.mark.parametrize("select", [4, 5, 16, 100, 418, 700, 3000, 5000, 20_000, 300_000])
 def test_bins_are_enough_and_no_more(select: int) -> None:
-    bins = bins_per_segment(select, 2**31)
+    bins = bins_per_segment(select, 2**32)
     assert bins >= math.ceil(scale(select) * select / 3)
     assert small_set_log2_failure(select, bins) <= -40
     fewer = bins - 1
@@ -44,7 +44,7 @@ def test_bins_are_enough_and_no_more(select: int) -> None:
 
 def test_first_term_alone_is_met() -> None:
     for select in (4, 8, 32, 418, 5000):
-        bins = bins_per_segment(select, 2**31)
+        bins = bins_per_segment(select, 2**32)
         assert math.log2(math.comb(select, 4)) - 9 * math.log2(bins) <= -40
 
 
@@ -64,7 +64,7 @@ def test_never_more_bins_than_rows() -> None:
     assert len(place(bins_of.astype(np.uint32), 40, bytes(16)).unplaced) == 0
 
 
-@pytest.mark.parametrize(("select", "rows"), [(0, 5), (6, 5), (-1, 5), (5, 2**31 + 1)])
+@pytest.mark.parametrize(("select", "rows"), [(0, 5), (6, 5), (-1, 5), (5, 2**32 + 1)])
 def test_refuses_what_is_out_of_range(select: int, rows: int) -> None:
     with pytest.raises(MisuseError, match="expected 1 ≤ select"):
         bins_per_segment(select, rows)

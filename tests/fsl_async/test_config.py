@@ -186,7 +186,7 @@ def test_the_largest_configuration_fits_a_message() -> None:
     names = [f"{number:02}" + "𝔁" * 62 for number in range(32)]
     task = Task(
         name="𝔁" * 64,
-        blocks=[Sparse(name, rows=2**31, select=2**31, width=2**20, stash=64) for name in names],
+        blocks=[Sparse(name, rows=2**32, select=2**32, width=2**20, stash=64) for name in names],
         ring=Ring(128, fraction_bits=100),
         alignment="union",
     )
@@ -194,7 +194,7 @@ def test_the_largest_configuration_fits_a_message() -> None:
         2**32,
         task=task,
         model=tuple(BlockModel(name, "f8", key(1)) for name in names),
-        union=tuple(UnionBlock(name, 2**31, key(1)) for name in names),
+        union=tuple(UnionBlock(name, 2**32, key(1)) for name in names),
         plain=tuple(BlockModel(name, "f8", key(1)) for name in names),
     )
     wire = b"".join(encode(Opened(config.canonical())))

@@ -184,8 +184,8 @@ REFUSALS = {
     "a name that is not text": (lambda: task(name=5), "got 5"),
     "half a surrogate pair": (lambda: task(name="\ud800"), "printable characters expected"),
     "a block's name": (lambda: Dense("", size=1), "block: a name of 1 to 64 printable characters expected, got ''"),
-    "no rows": (lambda: Sparse("a", rows=0, select=1), "a: rows must be an integer from 1 to 2147483648, not 0"),
-    "too many rows": (lambda: Sparse("a", rows=2**31 + 1, select=1), "a: rows must be .* not 2147483649"),
+    "no rows": (lambda: Sparse("a", rows=0, select=1), "a: rows must be an integer from 1 to 4294967296, not 0"),
+    "too many rows": (lambda: Sparse("a", rows=2**32 + 1, select=1), "a: rows must be .* not 4294967297"),
     "select nothing": (lambda: Sparse("a", rows=5, select=0), "a: select must be an integer from 1 to 5, not 0"),
     "select too many": (lambda: Sparse("a", rows=5, select=6), "a: select must be an integer from 1 to 5, not 6"),
     "no width": (lambda: Sparse("a", rows=5, select=1, width=0), "a: width must be .* from 1 to 1048576, not 0"),
@@ -193,7 +193,7 @@ REFUSALS = {
     "negative stash": (lambda: Sparse("a", rows=5, select=1, stash=-1), "a: stash must be .* from 0 to 64, not -1"),
     "rows as a float": (lambda: Sparse("a", rows=5.0, select=1), "a: rows must be an integer .* not 5.0"),  # type: ignore[arg-type]
     "rows as a boolean": (lambda: Sparse("a", rows=True, select=1), "a: rows must be an integer .* not True"),
-    "size 0": (lambda: Dense("d", size=0), "d: size must be an integer from 1 to 2147483648, not 0"),
+    "size 0": (lambda: Dense("d", size=0), "d: size must be an integer from 1 to 4294967296, not 0"),
     "no blocks": (lambda: task(blocks=[]), "task: 1 to 32 blocks expected, got 0"),
     "33 blocks": (lambda: task(blocks=[Dense(str(i), size=1) for i in range(33)]), "1 to 32 blocks expected, got 33"),
     "blocks as a number": (lambda: task(blocks=5), "task: a list of blocks expected, got 5"),
@@ -251,12 +251,16 @@ REFUSALS = {
         "task: protocol='psu' takes sparse blocks alone",
     ),
     "a security": (lambda: task(security=1), r"security must be one of \('verified', 'semi-honest'\), not 1"),
-    "one client": (lambda: task(min_clients=1), "task: min_clients must be an integer from 2 to 100000, not 1"),
+    "one client": (lambda: task(min_clients=1), "task: min_clients must be an integer from 2 to 1000000, not 1"),
     "fewer than the minimum": (
         lambda: task(max_clients=15),
-        "max_clients must be an integer from 16 to 100000, not 15",
+        "max_clients must be an integer from 16 to 1000000, not 15",
     ),
-    "too many clients": (lambda: task(max_clients=100_001), "from 16 to 100000, not 100001"),
+    "too many to tell each the names of all": (
+        lambda: task(participants="names", max_clients=10_001),
+        'task: with participants="names" every client is told all names, so max_clients is at most 10,000, not 10,001',
+    ),
+    "too many clients": (lambda: task(max_clients=1_000_001), "from 16 to 1000000, not 1000001"),
     "largest 0": (lambda: task(largest=0), "largest must be a number of at least 5.96.*e-08, .* not 0"),
     "a negative largest": (lambda: task(largest=-1.0), "largest must be a number of at least .* not -1.0"),
     "largest below the unit": (lambda: task(largest=2.0**-25), "largest must be a number of at least"),
@@ -293,9 +297,9 @@ def test_an_unknown_block_is_refused_with_those_there_are() -> None:
 
 
 def test_limits_themselves_are_allowed() -> None:
-    Sparse("a" * 64, rows=2**31, select=2**31, width=2**20, stash=64)
-    task(blocks=[Dense(str(i), size=2**31) for i in range(32)], min_clients=2, max_clients=100_000)
-    task(min_clients=100_000, max_clients=100_000)
+    Sparse("a" * 64, rows=2**32, select=2**32, width=2**20, stash=64)
+    task(blocks=[Dense(str(i), size=2**32) for i in range(32)], min_clients=2, max_clients=1_000_000)
+    task(min_clients=1_000_000, max_clients=1_000_000)
 
 
 # ---- values

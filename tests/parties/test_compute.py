@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import trio
 import trio.lowlevel
 
-from parties.compute import ComputeLane, SharedThreads
+from parties.compute import ComputeLane, InlineLane, SharedThreads
 
 
 class Pieces:
@@ -50,6 +51,13 @@ async def test_a_free_thread_goes_to_the_lane_that_has_the_fewest():
     assert pieces.begun[2] == "town", "after one piece, and not after eight"
     assert pieces.begun[:6].count("town") == 2
     assert pieces.begun.count("shop") == 8
+
+
+async def test_what_several_functions_return_comes_in_their_order():
+    for lane in (SharedThreads(2).lane(), InlineLane()):
+        assert await lane.run_each([partial(divmod, number, 3) for number in range(7)]) == [
+            divmod(number, 3) for number in range(7)
+        ]
 
 
 async def test_a_piece_that_is_cancelled_leaves_its_thread_to_the_next():

@@ -1,7 +1,7 @@
 """A server of one counter, whose clients are channels in the hands of a test."""
 
 import random
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,6 +14,7 @@ from fsl_async.wire.messages import (
     AskTask,
     Enter,
     FromServer,
+    Message,
     Opened,
     Receipt,
     Refused,
@@ -63,13 +64,17 @@ class Counter:
     def bulk_sizes(self):
         return frozenset(self.sizes)
 
-    @contextmanager
-    def arriving(self, client):
+    @asynccontextmanager
+    async def begin(self, client, message, size):
         self.begun.append(client)
-        yield
-        self.begun.remove(client)
+        if message.query == 7:
+            raise RequestRefusedError.because("round-closed", f"not granted: {size} bytes")
+        yield Come(self, client, message)
 
-    async def reply(self, client, message, bulk, room):
+    async def ask(self, client, message, room):
+        return await self.carry_out(client, message, b"", room)
+
+    async def carry_out(self, client, message, bulk, room):
         match message:
             case AskTask():
                 try:
@@ -92,6 +97,19 @@ class Counter:
         finally:
             self.waiting -= 1
         return Opened(b"a configuration"), b""
+
+
+@dataclass
+class Come:
+    """A request of which the bulk has come, or not yet."""
+
+    counter: Counter
+    client: str
+    message: Message
+
+    async def complete(self, bulk, room):
+        self.counter.begun.remove(self.client)
+        return await self.counter.carry_out(self.client, self.message, bulk, room)
 
 
 class Overheard:
@@ -119,7 +137,6 @@ class House:
 
     async def open(self, longest=LONGER):
         self.conversations = ClientConnections(
-            self.counter,
             longest,
             self.longest_answer,
             self.limits,
@@ -144,7 +161,7 @@ class House:
 
     async def _serve(self, channel):
         try:
-            await self.conversations.hold(channel, self.names[channel.peer_key])
+            await self.conversations.hold(channel, self.names[channel.peer_key], self.counter)
         finally:
             self.left.append((self.names[channel.peer_key], trio.current_time()))
 

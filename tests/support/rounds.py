@@ -14,10 +14,12 @@ from fsl_async import Dense, Ring, RingIntegers, Sparse, Task
 from fsl_async.client.planting import Grove, MasterSeeds, plant, rows_by_block
 from fsl_async.client.upload import dense_shares, read_answers, retrieval_part, submission_part
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
+from fsl_async.geometry import geometry_of
 from fsl_async.randomness import SeededSource
 from fsl_async.ring import Elements
 from fsl_async.server.aggregation import Aggregate, Submission, split_share
 from fsl_async.server.retrieval import PermutedModel, Query
+from fsl_async.wire import public_part
 from fsl_async.wire.public_part import Layout, Part, Trees
 from tests.support.machine_scenes import key
 
@@ -27,6 +29,12 @@ Update = Mapping[str, Any]
 
 DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 THREADS = 4
+
+
+def forget_geometry() -> None:
+    """Let what is worked out once for a task's shape be worked out anew: a test has changed how."""
+    geometry_of.cache_clear()
+    public_part._layout.cache_clear()
 
 
 class Round:

@@ -156,6 +156,7 @@ class MeddledChannel(Channel):
         self.meddler = meddler
         self.peer_key = inner.peer_key
         self.handshake_hash = inner.handshake_hash
+        self.introduction = inner.introduction
         self.held: list[bytearray] = []
 
     @property
@@ -181,6 +182,9 @@ class MeddledChannel(Channel):
 
     async def announced(self, **words) -> int:
         return await self.inner.announced(**words)
+
+    async def beginning(self, size: int, **words) -> bytes:
+        return await self.inner.beginning(size, **words)
 
     async def receive(self, limit: int, **words) -> bytearray:
         """A message that a hook is cancelled over is kept: a receive that is cancelled loses nothing."""

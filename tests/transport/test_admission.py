@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -17,16 +18,19 @@ from transport import (
     HandshakeTimeoutError,
     Kind,
     KindMismatchError,
+    Limits,
     RefusedError,
     Role,
     RoleMismatchError,
+    Service,
     TcpTransport,
     TurnedAwayError,
     UnreachableError,
     VersionMismatchError,
     WrongServerKeyError,
 )
-from transport.preamble import MAGIC
+from transport.listener import Visit
+from transport.preamble import MAGIC, PROTOCOL_VERSION
 from transport.testing.lab import ALICE, LARGE, SERVER, STRANGER, UNLIMITED
 
 
@@ -71,17 +75,17 @@ async def test_another_version_is_named_on_both_sides(lab):
     stream = await lab.transport.connect(lab.address)
     async with stream:
         await stream.send_all(MAGIC + bytes([0, 9, Role.CLIENT, Kind.LIVE]))
-        assert (await stream.receive_some(8))[:6] == MAGIC + bytes([0, 1])
+        assert (await stream.receive_some(8))[:6] == MAGIC + bytes([0, PROTOCOL_VERSION])
     (seen,) = await observed(lab, 1)
     assert isinstance(seen, VersionMismatchError)
-    assert "version 1, the peer speaks version 9" in str(seen)
+    assert f"version {PROTOCOL_VERSION}, the peer speaks version 9" in str(seen)
 
 
 async def test_a_server_names_a_role_that_does_not_fit(lab):
     await lab.serve()
     stream = await lab.transport.connect(lab.address)
     async with stream:
-        await stream.send_all(MAGIC + bytes([0, 1, Role.SERVER_0, Kind.LIVE]))
+        await stream.send_all(MAGIC + bytes([0, PROTOCOL_VERSION, Role.SERVER_0, Kind.LIVE]))
         (seen,) = await observed(lab, 1)
     assert isinstance(seen, RoleMismatchError)
 
@@ -89,11 +93,11 @@ async def test_a_server_names_a_role_that_does_not_fit(lab):
 @pytest.mark.parametrize(
     ("preamble", "error", "text"),
     [
-        (MAGIC + bytes([0, 9, 2, 1]), VersionMismatchError, "version 1, the peer speaks version 9"),
-        (MAGIC + bytes([0, 1, 2, 2]), KindMismatchError, "LIVE, the peer's is SIMULATION"),
-        (MAGIC + bytes([0, 1, 2, 7]), KindMismatchError, r"unknown \(7\)"),
-        (MAGIC + bytes([0, 1, 1, 1]), RoleMismatchError, "CLIENT does not dial a CLIENT"),
-        (MAGIC + bytes([0, 1, 9, 1]), RoleMismatchError, r"unknown \(9\)"),
+        (MAGIC + bytes([0, 9, 2, 1]), VersionMismatchError, f"version {PROTOCOL_VERSION}, the peer speaks version 9"),
+        (MAGIC + bytes([0, PROTOCOL_VERSION, 2, 2]), KindMismatchError, "LIVE, the peer's is SIMULATION"),
+        (MAGIC + bytes([0, PROTOCOL_VERSION, 2, 7]), KindMismatchError, r"unknown \(7\)"),
+        (MAGIC + bytes([0, PROTOCOL_VERSION, 1, 1]), RoleMismatchError, "CLIENT does not dial a CLIENT"),
+        (MAGIC + bytes([0, PROTOCOL_VERSION, 9, 1]), RoleMismatchError, r"unknown \(9\)"),
         (b"HTTP/1.1", ForeignPeerError, "HTTP"),
         (b"", TurnedAwayError, "overloaded"),
         (MAGIC[:2], TurnedAwayError, "overloaded"),
@@ -295,3 +299,36 @@ async def test_a_bug_in_a_handler_is_not_hidden(lab):
 async def receive_after_dial(lab):
     async with await lab.dial() as channel:
         await channel.receive(LARGE)
+
+
+async def test_what_is_kept_for_a_client_is_given_back_however_its_connection_ends(lab):
+    kept, gone = [], trio.Event()
+
+    async def admit(key, payload):
+        kept.append(payload)
+        return Visit(b"come in", serve, partial(leave, payload))
+
+    def leave(payload):
+        kept.remove(payload)
+        gone.set()
+
+    async def serve(channel):
+        await channel.send(b"yours")
+        with suppress(ChannelError):
+            await channel.announced()
+
+    async def nobody(channel):
+        raise AssertionError("the visit names another handler")
+
+    service = Service(settings_of(SERVER, Role.SERVER_0), admit, nobody, Limits(per_key=1))
+    address = await lab.nursery.start(lab.transport.listen, lab.address, service)
+    async with await lab.transport.dial(address, SERVER.public, settings_of(ALICE, payload=b"one")) as channel:
+        assert await channel.receive(5) == b"yours"
+        assert channel.introduction.welcome == b"come in"
+        with pytest.raises(BusyError):
+            await lab.transport.dial(address, SERVER.public, settings_of(ALICE, payload=b"two"))
+        await gone.wait()
+        gone = trio.Event()
+        assert kept == [b"one"]
+    await gone.wait()
+    assert kept == []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,6 +43,17 @@ def left_over(place: Path) -> None:
         bound.bind(str(place))
 
 
+@contextmanager
+def folder_locked(folder: Path) -> Iterator[Callable[[], None]]:
+    """A folder in which another process is about to listen, until what is given is called."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX)
+        yield partial(fcntl.flock, number, fcntl.LOCK_UN)
+    finally:
+        os.close(number)
+
+
 async def test_a_left_over_socket_is_replaced(lab, place):
     left_over(place)
     with pytest.raises(UnreachableError, match=r"nothing listens at unix:.*\(Connection refused\)"):
@@ -55,6 +69,13 @@ async def test_what_is_no_socket_is_left_alone(lab, place, make):
     with pytest.raises(UnreachableError, match="a file that is no socket"):
         await lab.serve()
     assert place.exists()
+
+
+async def test_a_socket_has_the_permissions_that_are_asked_for(place, nursery):
+    for mode in (0o600, 0o700):
+        stop = await Lab(UnixTransport(mode), f"unix:{place}", nursery).serve()
+        assert place.stat().st_mode & 0o777 == mode
+        await stop()
 
 
 async def test_a_folder_that_is_missing_is_named(lab, place):
@@ -113,6 +134,21 @@ def test_of_two_that_find_a_left_over_socket_at_the_same_time_one_listens(place,
         thread.join()
     assert len(refusals) == 1
     assert "another process" in refusals[0]
+
+
+async def test_listeners_of_one_folder_that_start_together_wait_for_each_other(place, nursery, autojump_clock):
+    with folder_locked(place.parent) as unlock:
+        nursery.start_soon(Lab(UnixTransport(), f"unix:{place}", nursery).serve)
+        await trio.sleep(1)
+        assert not place.exists()
+        unlock()
+        await trio.sleep(1)
+    assert place.is_socket()
+
+
+async def test_a_folder_that_is_never_free_is_named(place, nursery, autojump_clock):
+    with folder_locked(place.parent), pytest.raises(UnreachableError, match="keeps its folder to itself"):
+        await Lab(UnixTransport(), f"unix:{place}", nursery).serve()
 
 
 async def test_a_listener_answers_until_its_socket_is_gone(place, monkeypatch):

@@ -69,6 +69,10 @@ def deliver(tile: Bytes, answers: Bytes) -> None:
         answers[:, :, offset : offset + lane] = tile[:, part, : len(answers)].transpose(1, 0, 2)
 
 
+def fetch(array: npt.NDArray[Any], index: int) -> None:
+    """Ask for what a flat array has at an index, which is read soon; in Python there is nothing to do."""
+
+
 # The compiled forms.
 
 
@@ -115,6 +119,22 @@ def _emit_spread(typing: Any, bits: Any, masks: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(bits, masks), generate
+
+
+@overload(fetch, strict=False)
+def _compile_fetch(array: Any, index: Any) -> Any:
+    return lambda array, index: _emit_fetch(array, index)  # type: ignore[call-arg]
+
+
+@intrinsic
+def _emit_fetch(typing: Any, array: Any, index: Any) -> Any:
+    def generate(context: Any, builder: Builder, signature: Any, values: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, values[0]).data
+        place = context.cast(builder, values[1], signature.args[1], types.intp)
+        prefetch(builder, builder.bitcast(builder.gep(data, [place]), I8.as_pointer()), FIRST_LEVEL)
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate
 
 
 @overload(accumulate, strict=False)

@@ -28,7 +28,7 @@ Rounds: TypeAlias = npt.NDArray[np.uint16]
 Walk: TypeAlias = Callable[[Rounds, int, int, Positions, Positions], None]
 
 ROUNDS = 8
-MOST_ROWS = 2**31
+MOST_ROWS = 2**32
 BATCH = 512
 TABLE_DOMAIN = b"fsl-async permutation rounds v1"
 
@@ -39,7 +39,7 @@ class Permutation:
     Args:
         key: the block's hash seed, public, of any length.
         segment: s, 0 to 255.
-        rows: m, from 1 to 2^31.
+        rows: m, from 1 to 2^32.
 
     Raises:
         MisuseError: `segment` or `rows` is out of range.
@@ -77,11 +77,11 @@ class Permutation:
 
     def table(self) -> Positions:
         """P_s of all rows in order, uint32[m]."""
-        return self.forward(np.arange(self.rows, dtype=np.uint32))
+        return self.forward(_numbers(self.rows))
 
     def inverse_table(self) -> Positions:
         """The row at each position in order, uint32[m]."""
-        return self.inverse(np.arange(self.rows, dtype=np.uint32))
+        return self.inverse(_numbers(self.rows))
 
     def _apply(self, kernel: Walk, values: Positions) -> Positions:
         if values.dtype != np.uint32 or values.ndim != 1:
@@ -91,6 +91,11 @@ class Permutation:
         moved = np.empty_like(values, order="C")
         kernel(self._rounds, self._low_bits, self.rows, values, moved)
         return moved
+
+
+def _numbers(rows: int) -> Positions:
+    """0 to rows - 1; `numpy.arange` takes no end that its dtype does not hold."""
+    return np.concatenate([np.arange(rows - 1, dtype=np.uint32), np.array([rows - 1], dtype=np.uint32)])
 
 
 def _round_tables(key: bytes, segment: int, bits: int) -> Rounds:

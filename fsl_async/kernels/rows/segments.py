@@ -22,7 +22,7 @@ import numpy.typing as npt
 from numba import njit
 
 from fsl_async.errors import MisuseError
-from fsl_async.kernels.rows.lanes import GROUP, LANES, accumulate, deliver, spread
+from fsl_async.kernels.rows.lanes import GROUP, LANES, accumulate, deliver, fetch, spread
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -34,7 +34,10 @@ SEGMENTS = 3
 BLOCK_BYTES = 16
 
 TILE_LEAVES = 16
-FOLD_ROWS = 256
+FOLD_CELLS = 256
+"""Rows that are on their way into the first-level cache have at most so many cells."""
+
+TAKEN_ROWS = 2**18
 TILE_BYTES = 65536
 
 
@@ -63,7 +66,9 @@ def permuted_model(model_rows: Bytes, inverse: RowNumbers, bins: int, positions:
         raise MisuseError(f"expected the inverse table as uint32[{rows}], got {inverse.dtype}{inverse.shape}")
     leaf_places = bins * positions
     table = _aligned(-(-rows // leaf_places) * leaf_places, row_bytes)
-    np.take(model_rows, inverse, axis=0, out=table[:rows], mode="clip")
+    for start in range(0, rows, TAKEN_ROWS):  # row numbers are made 64 bits wide, a range at a time
+        part = slice(start, min(start + TAKEN_ROWS, rows))
+        np.take(model_rows, inverse[part], axis=0, out=table[part], mode="clip")
     table[rows:] = 0
     return table
 
@@ -178,7 +183,7 @@ def fold(
         accumulator: uint64[3, Λ, w, b, 2]: plane i of the payload under a leaf is [s, leaf, i, bin]. A payload is
             p·width
             elements, slot after slot, little-endian, cut into w blocks of 16 bytes.
-        tables: the three segments' `Permutation.table()`, uint32[m] each.
+        tables: by segment, the places of the rows (`Permutation.forward`), uint32[m] each.
         totals: uint32[m, width], uint64[m, width], or for 128 bits uint64[m, width, 2] with the low word first;
             written for the
             rows of the range; calls with other ranges may run meanwhile.
@@ -216,53 +221,79 @@ def fold(
 @njit(cache=True, nogil=True)
 def _add_words(elements: Elements, places: RowNumbers, positions: int, totals: Elements) -> None:
     """Add one segment's elements of 32 or 64 bits, [leaf, plane, bin, element of the plane], to some rows."""
-    per_plane = elements.shape[3]
+    _, planes, bins, per_plane = elements.shape
     shift = per_plane >> 1  # 4 elements or 2: by 2 bits or 1
-    width = totals.shape[1]
-    sources = np.empty((3, FOLD_ROWS), np.uint64)
-    for start in range(0, len(places), FOLD_ROWS):
-        count = min(FOLD_ROWS, len(places) - start)
-        _find(places[start : start + count], positions, width, elements.shape[2], sources)
-        for column in range(width):
-            for row in range(count):
-                leaf, bin_ = sources[0, row], sources[1, row]
-                element = np.int64(sources[2, row]) + column
-                totals[start + row, column] += elements[leaf, element >> shift, bin_, element & (per_plane - 1)]
+    flat, width = elements.reshape(-1), totals.shape[1]
+    step = max(1, FOLD_CELLS // planes)
+    found = np.empty((2, 2, step), np.int64)
+    for start in range(0, len(places) + step, step):
+        turn = start // step & 1
+        if start < len(places):
+            _find(flat, elements.shape, places[start : start + step], positions, width, found[turn])
+        cells, firsts = found[1 - turn]
+        for column in range(width if start else 0):
+            for row in range(min(step, len(places) - start + step)):
+                element = firsts[row] + column
+                place = cells[row] + (element >> shift) * (bins * per_plane) + (element & (per_plane - 1))
+                totals[start - step + row, column] += flat[place]
 
 
 @njit(cache=True, nogil=True)
-def _add_wide(elements: Words, places: RowNumbers, positions: int, totals: Words) -> None:
+def _add_wide(words: Words, places: RowNumbers, positions: int, totals: Words) -> None:
     """Add one segment's elements of 128 bits, [leaf, plane, bin, word], to some rows."""
-    width = totals.shape[1]
-    sources = np.empty((3, FOLD_ROWS), np.uint64)
-    for start in range(0, len(places), FOLD_ROWS):
-        count = min(FOLD_ROWS, len(places) - start)
-        _find(places[start : start + count], positions, width, elements.shape[2], sources)
-        for column in range(width):
-            for row in range(count):
-                leaf, bin_ = sources[0, row], sources[1, row]
-                plane = np.int64(sources[2, row]) + column
-                low = elements[leaf, plane, bin_, 0]
-                total = totals[start + row, column, 0] + low
-                totals[start + row, column, 0] = total
-                totals[start + row, column, 1] += elements[leaf, plane, bin_, 1] + np.uint64(total < low)
+    _, planes, bins, per_plane = words.shape
+    flat, width = words.reshape(-1), totals.shape[1]
+    step = max(1, FOLD_CELLS // planes)
+    found = np.empty((2, 2, step), np.int64)
+    for start in range(0, len(places) + step, step):
+        turn = start // step & 1
+        if start < len(places):
+            _find(flat, words.shape, places[start : start + step], positions, width * per_plane, found[turn])
+        cells, firsts = found[1 - turn]
+        for column in range(width if start else 0):
+            for row in range(min(step, len(places) - start + step)):
+                place = cells[row] + firsts[row] * bins + column * (bins * per_plane)
+                low = flat[place]
+                total = totals[start - step + row, column, 0] + low
+                totals[start - step + row, column, 0] = total
+                totals[start - step + row, column, 1] += flat[place + 1] + np.uint64(total < low)
 
 
 @njit(cache=True, nogil=True)
-def _find(places: RowNumbers, positions: int, width: int, bins: int, sources: Words) -> None:
-    """Where places' elements are: leaf, bin, and the number of the first under that leaf.
+def _find(
+    flat: Elements,
+    shape: tuple[int, int, int, int],
+    places: RowNumbers,
+    positions: int,
+    width: int,
+    found: npt.NDArray[np.int64],
+) -> None:
+    """Where places' elements are, and have them fetched: rows that are added one step later are in the cache by then.
 
-    Divides by multiplying: half a unit more than an integer below 2^31 is too far from every multiple of a divisor
-    below 2^31 for the rounding of doubles to reach it.
+    Divides by multiplying: half a unit more than an integer below 2^32 is too far from every multiple of a divisor
+    below 2^32 for the rounding of doubles to reach it.
+
+    Args:
+        flat: one segment's elements, or words.
+        shape: leaves, planes, bins, elements of a plane.
+        places: the rows' places.
+        positions: p, the positions of a leaf.
+        width: elements of a row.
+        found: written for every place: where the first element of its leaf and bin is, and how many elements under the
+            leaf come before its own.
     """
+    _, planes, bins, per_plane = shape
+    shift = per_plane >> 1
     per_position, per_bin = 1 / positions, 1 / bins
     for row in range(len(places)):
         place = np.int64(places[row])
         tree = np.int64((place + 0.5) * per_position)
         leaf = np.int64((tree + 0.5) * per_bin)
-        sources[0, row] = leaf
-        sources[1, row] = tree - leaf * bins
-        sources[2, row] = (place - tree * positions) * width
+        first = (place - tree * positions) * width
+        found[0, row] = cell = (leaf * planes * bins + tree - leaf * bins) * per_plane
+        found[1, row] = first
+        for plane in range(first >> shift, (first + width - 1 >> shift) + 1):
+            fetch(flat, int(cell + plane * (bins * per_plane)))
 
 
 def payload_planes(payloads: Bytes) -> Words:

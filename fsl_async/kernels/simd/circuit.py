@@ -2,8 +2,8 @@
 
 A table look-up leaks its index through the cache, so the S-box is computed: eight *planes*, plane i holding bit i of
 every byte, go through the 115 gates of Boyar and Peralta. The functions ask of a plane only `^`, `&` and `~`, so
-one text serves Python integers (key expansion), numpy arrays (uncompiled kernels) and values of LLVM (the portable
-instruction set).
+one text serves integers (key expansion, compiled or not), numpy arrays (uncompiled kernels) and values of LLVM (the
+portable instruction set).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from llvmlite import binding
 
 from fsl_async.errors import MisuseError
-from fsl_async.kernels.simd import circuit
+from fsl_async.kernels.simd.expansion import expand_key
 
 Words = npt.NDArray[np.uint64]
 
@@ -147,4 +147,4 @@ def schedule(isa: Isa, key: bytes) -> Keys:
     """
     if len(key) != 16:
         raise MisuseError(f"an AES-128 key is 16 bytes, this one is {len(key)}")
-    return isa.keys(np.tile(circuit.expand_key(key), (1, isa.register)))
+    return isa.keys(expand_key(key, isa.register))

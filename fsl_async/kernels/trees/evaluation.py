@@ -1,13 +1,15 @@
 """The server's side of distributed point functions: shares, selection bits, proofs and leaves of a client's trees.
 
-Every function takes a segment and a range of its bins and touches only their slice of its output: calls for ranges
-that do not overlap may run in threads side by side. Shares are added with a positive sign; server 1 negates the
+Every function works on a range of a segment's bins and touches only their slice of its output: calls for ranges that
+do not overlap may run in threads side by side. Shares are added with a positive sign; server 1 negates the
 finished sum. Source: design §6, §7, §8, §12.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,36 @@ from fsl_async.kernels.trees.walk import Trees
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
+
+
+OnRange: TypeAlias = Callable[[int, int, int], None]
+"""Does something with the bins of one segment: takes the segment, the first bin, and one past the last bin."""
+
+
+class Extent(NamedTuple):
+    """What there is to make ranges of.
+
+    Attributes:
+        segments: of the forest.
+        bins: of a segment.
+        leaves: of every tree.
+    """
+
+    segments: int
+    bins: int
+    leaves: int
+
+    def span(self, segment: int, start: int, stop: int) -> kernels.Span:
+        """Some bins of one segment, as kernels take them.
+
+        Raises:
+            MisuseError: there are no such bins.
+        """
+        if not (0 <= segment < self.segments and 0 <= start <= stop <= self.bins):
+            raise MisuseError(
+                f"segment {segment}, bins {start} to {stop}: there are {self.segments} segments of {self.bins} bins"
+            )
+        return kernels.Span(segment * self.bins, start, stop, self.leaves)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,10 +118,62 @@ class Selection:
     positions: int
 
 
+def adder(evaluation: Evaluation, accumulator: Words, totals: AskedTotals = NO_TOTALS) -> OnRange:
+    """What adds the share of every position under some bins to an accumulator; all arguments are checked here, once.
+
+    Args:
+        evaluation: the trees and hints.
+        accumulator: uint64 (segments, leaves, planes, bins, 2), changed in place.
+        totals: where the sums over all leaves of every tree in range go, or `NO_TOTALS`.
+
+    Raises:
+        MisuseError: for wrong types or shapes; what is returned raises it for bins outside the segment.
+    """
+    extent = _accumulator_extent(evaluation, accumulator)
+    trees, conversion, asked = trees_of(evaluation), conversion_of(evaluation), totals_of(evaluation, totals)
+
+    def add(segment: int, start: int, stop: int) -> None:
+        span = extent.span(segment, start, stop)
+        kernels.add(trees, span, conversion, accumulator[segment], asked)
+
+    return add
+
+
+def verifying_adder(
+    evaluation: Evaluation,
+    verification: Verification,
+    accumulator: Words,
+    proofs: Blocks,
+    totals: AskedTotals = NO_TOTALS,
+) -> OnRange:
+    """`adder`, with the proofs of the same trees in the same walk.
+
+    Args:
+        evaluation: the trees and hints.
+        verification: how to check them.
+        accumulator: uint64 (segments, leaves, planes, bins, 2), changed in place.
+        proofs: uint64 (trees, 2); those of the trees in range are written.
+        totals: where the sums over all leaves of every tree in range go, or `NO_TOTALS`.
+
+    Raises:
+        MisuseError: for wrong types or shapes; what is returned raises it for bins outside the segment.
+    """
+    extent = _accumulator_extent(evaluation, accumulator)
+    check = _tag_check(verification, extent.leaves, evaluation.tree.count)
+    proofs = writable("proofs", proofs, np.uint64, (evaluation.tree.count, 2))
+    trees, conversion, asked = trees_of(evaluation), conversion_of(evaluation), totals_of(evaluation, totals)
+
+    def add(segment: int, start: int, stop: int) -> None:
+        span = extent.span(segment, start, stop)
+        kernels.add_verified(trees, span, conversion, accumulator[segment], check, proofs, asked)
+
+    return add
+
+
 def evaluate_add(
     evaluation: Evaluation, accumulator: Words, segment: int, start: int, stop: int, totals: AskedTotals = NO_TOTALS
 ) -> None:
-    """Add the share of every position under some bins to an accumulator.
+    """Add the share of every position under some bins to an accumulator: `adder`, for one range.
 
     Args:
         evaluation: the trees and hints.
@@ -102,10 +186,7 @@ def evaluate_add(
     Raises:
         MisuseError: for wrong types or shapes, or bins outside the segment.
     """
-    span = _accumulator_span(evaluation, accumulator, (segment, start, stop))
-    kernels.add(
-        trees_of(evaluation), span, conversion_of(evaluation), accumulator[segment], totals_of(evaluation, totals)
-    )
+    adder(evaluation, accumulator, totals)(segment, start, stop)
 
 
 def evaluate_verified(
@@ -118,7 +199,7 @@ def evaluate_verified(
     stop: int,
     totals: AskedTotals = NO_TOTALS,
 ) -> None:
-    """`evaluate_add`, and the proofs of the same trees in the same walk.
+    """`evaluate_add`, and the proofs of the same trees in the same walk: `verifying_adder`, for one range.
 
     Args:
         evaluation: the trees and hints.
@@ -133,11 +214,7 @@ def evaluate_verified(
     Raises:
         MisuseError: for wrong types or shapes, or bins outside the segment.
     """
-    span = _accumulator_span(evaluation, accumulator, (segment, start, stop))
-    check = _tag_check(verification, span.leaves, evaluation.tree.count)
-    proofs = writable("proofs", proofs, np.uint64, (evaluation.tree.count, 2))
-    trees, conversion, asked = trees_of(evaluation), conversion_of(evaluation), totals_of(evaluation, totals)
-    kernels.add_verified(trees, span, conversion, accumulator[segment], check, proofs, asked)
+    verifying_adder(evaluation, verification, accumulator, proofs, totals)(segment, start, stop)
 
 
 def evaluate_select(selection: Selection, bits: Bytes, segment: int, start: int, stop: int) -> None:
@@ -157,7 +234,7 @@ def evaluate_select(selection: Selection, bits: Bytes, segment: int, start: int,
         raise MisuseError(f"a leaf covers 1, 2 or 4 positions, not {selection.positions}")
     bins = selection.tree.count // max(1, len(bits))
     writable("bits", bits, np.uint8, (-1, -1, -(-bins * selection.positions // 8)))
-    span = _span(selection.tree, bits, (segment, start, stop))
+    span = _extent(selection.tree, bits).span(segment, start, stop)
     if start * selection.positions % 8 or (stop * selection.positions % 8 and stop != bins):
         raise MisuseError(f"bins {start} to {stop}, {selection.positions} bits each, do not begin and end with a byte")
     if selection.positions == 1:
@@ -192,7 +269,7 @@ def evaluate_leaves(
         raise MisuseError(f"chosen leaves must ascend and lie below {2**trees.tree.depth}")
     bins = trees.tree.count // max(1, len(leaves))
     writable("leaves", leaves, np.uint64, (-1, len(chosen), bins, 2))
-    span = _span(trees.tree, leaves, (segment, start, stop))._replace(leaves=2**trees.tree.depth)
+    span = _extent(trees.tree, leaves).span(segment, start, stop)._replace(leaves=2**trees.tree.depth)
     kernels.leaves_of(trees_of(trees), span, chosen, leaves[segment])
 
 
@@ -219,7 +296,7 @@ def add_leaves(
     Raises:
         MisuseError: for wrong types or shapes, or bins outside the segment.
     """
-    span = _accumulator_span(evaluation, accumulator, (segment, start, stop))
+    span = _accumulator_extent(evaluation, accumulator).span(segment, start, stop)
     segments, bins = accumulator.shape[0], accumulator.shape[3]
     leaves = read_only("leaves", leaves, np.uint64, (segments, span.leaves, bins, 2))
     asked = totals_of(evaluation, totals)
@@ -265,22 +342,19 @@ def _slots(selection: Selection) -> Slots:
     return Slots(selection.select, hints, selection.positions)
 
 
-def _accumulator_span(evaluation: Evaluation, accumulator: Words, part: tuple[int, int, int]) -> kernels.Span:
+def _accumulator_extent(evaluation: Evaluation, accumulator: Words) -> Extent:
     bins = evaluation.tree.count // max(1, len(accumulator))
     planes = len(evaluation.hints)
     writable("accumulator", accumulator, np.uint64, (-1, -1, planes, bins, 2))
-    return _span(evaluation.tree, accumulator, part)
+    return _extent(evaluation.tree, accumulator)
 
 
-def _span(tree: Tree, output: npt.NDArray[np.generic], part: tuple[int, int, int]) -> kernels.Span:
-    """The part of an output of shape (segments, leaves, ...) that some bins of one segment are."""
-    segment, start, stop = part
+def _extent(tree: Tree, output: npt.NDArray[np.generic]) -> Extent:
+    """The extent of an output of shape (segments, leaves, ...)."""
     segments, leaves = output.shape[:2]
     bins = tree.count // max(1, segments)
     if bins * segments != tree.count or not 1 <= leaves <= 2**tree.depth:
         raise MisuseError(
             f"{tree.count} trees of at most {2**tree.depth} leaves do not fill {segments} segments of {leaves} leaves"
         )
-    if not (0 <= segment < segments and 0 <= start <= stop <= bins):
-        raise MisuseError(f"segment {segment}, bins {start} to {stop}: there are {segments} segments of {bins} bins")
-    return kernels.Span(segment * bins, start, stop, leaves)
+    return Extent(segments, bins, leaves)

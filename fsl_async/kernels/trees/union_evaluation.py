@@ -10,6 +10,7 @@ Source: design §7.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -71,6 +72,43 @@ def choose_places(positions: Indices, leaves: int, bins: int) -> Places:
     return Places(np.ascontiguousarray(bin_[order]), starts, order, leaves, bins)
 
 
+def places_adder(
+    evaluation: Evaluation, places: Places, accumulator: Words, segment: int, totals: AskedTotals = NO_TOTALS
+) -> Callable[[int, int], None]:
+    """What adds the shares at chosen places under some bins to an accumulator; all arguments are checked here, once.
+
+    A tree's total is over its chosen leaves alone: what is added is what is summed.
+
+    Args:
+        evaluation: the trees and hints.
+        places: the chosen places of this segment.
+        accumulator: uint64 (planes, places, 2), changed in place.
+        segment: the segment of the bins.
+        totals: where the sums over the chosen leaves of every tree in range go, or `NO_TOTALS`.
+
+    Returns:
+        Takes the first bin, a multiple of `GROUP`, and one past the last bin: a multiple of `GROUP`, too, unless it is
+        the last bin of all.
+
+    Raises:
+        MisuseError: for wrong types or shapes; what is returned raises it for bins that do not begin and end with a
+            group.
+    """
+    trees, conversion, asked = trees_of(evaluation), conversion_of(evaluation), totals_of(evaluation, totals)
+    writable("accumulator", accumulator, np.uint64, (len(conversion.hints), len(places.bins), 2))
+    if not 0 <= segment * places.width <= evaluation.tree.count - places.width:
+        raise MisuseError(f"segment {segment} of {places.width} bins is not among {evaluation.tree.count} trees")
+    cells = accumulator.reshape(-1, 2)
+
+    def add(start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= places.width or start % GROUP or (stop % GROUP and stop != places.width):
+            raise MisuseError(f"bins {start} to {stop} of {places.width} do not begin and end with a group of {GROUP}")
+        bounds = (segment * places.width, start, stop, places.leaves)
+        add_places(trees, conversion, bounds, places.bins, places.starts, cells, asked)
+
+    return add
+
+
 def evaluate_places(
     evaluation: Evaluation,
     places: Places,
@@ -80,32 +118,12 @@ def evaluate_places(
     stop: int,
     totals: AskedTotals = NO_TOTALS,
 ) -> None:
-    """Add the shares at chosen places to an accumulator.
-
-    A tree's total is over its chosen leaves alone: what is added is what is summed.
-
-    Args:
-        evaluation: the trees and hints.
-        places: the chosen places of this segment.
-        accumulator: uint64 (planes, places, 2), changed in place.
-        segment: the segment of the bins.
-        start: first bin, a multiple of `GROUP`.
-        stop: one past the last bin; a multiple of `GROUP` unless it is the last bin of all.
-        totals: where the sums over the chosen leaves of every tree in range go, or `NO_TOTALS`.
+    """Add the shares at chosen places to an accumulator: `places_adder`, for one range.
 
     Raises:
-        MisuseError: for wrong types or shapes, or bins that do not begin and end with a group.
+        MisuseError: as `places_adder`.
     """
-    conversion = conversion_of(evaluation)
-    writable("accumulator", accumulator, np.uint64, (len(conversion.hints), len(places.bins), 2))
-    if not 0 <= start <= stop <= places.width or start % GROUP or (stop % GROUP and stop != places.width):
-        raise MisuseError(f"bins {start} to {stop} of {places.width} do not begin and end with a group of {GROUP}")
-    if not 0 <= segment * places.width <= evaluation.tree.count - places.width:
-        raise MisuseError(f"segment {segment} of {places.width} bins is not among {evaluation.tree.count} trees")
-    cells = accumulator.reshape(-1, 2)
-    bounds = (segment * places.width, start, stop, places.leaves)
-    asked = totals_of(evaluation, totals)
-    add_places(trees_of(evaluation), conversion, bounds, places.bins, places.starts, cells, asked)
+    places_adder(evaluation, places, accumulator, segment, totals)(start, stop)
 
 
 @compiled

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from fsl_async.digests import Domain, digest
+from fsl_async.protocols.entries import packed, roster_digest
 from fsl_async.protocols.ssa.states import (
     Aborted,
     Chosen,
@@ -21,6 +22,7 @@ from fsl_async.protocols.ssa.states import (
     Counts,
     Differed,
     Done,
+    Listed,
     Open,
     Proved,
     Revealed,
@@ -30,7 +32,6 @@ from fsl_async.protocols.ssa.states import (
     Terms,
     Verified,
 )
-from fsl_async.wire.client_digests import ClientDigests, pack_digests
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, Proofs, RosterList, RowCounts, Share
 
 
@@ -67,14 +68,14 @@ class AwaitGrace:
 class Evaluate:
     """Bring exactly these submissions into the accumulators, then report `Evaluated`."""
 
-    roster: ClientDigests
+    roster: Listed
 
 
 @dataclass(frozen=True)
 class CountRows:
     """Leave only these submissions in the sum, form the share of the counts, then report `RowsCounted`."""
 
-    counted: ClientDigests
+    counted: Listed
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Sum:
     Where contributors are counted, of the rows that both shares of the counts open.
     """
 
-    counted: ClientDigests
+    counted: Listed
     counts: Counts = ()
 
 
@@ -92,7 +93,7 @@ class Sum:
 class Apply:
     """Add both shares, apply the update, then report `Applied`."""
 
-    counted: ClientDigests
+    counted: Listed
     excluded: Mapping[str, str]
     share: bytes
     peer_share: bytes
@@ -171,16 +172,16 @@ def share_commitment(
 
     Where contributors are counted, over exactly the rows that these shares of the counts open.
     """
-    roster = digest(Domain.ROSTER, pack_digests(counted))
+    roster = roster_digest(counted)
     return digest(Domain.SHARE_COMMITMENT, terms.round_id, bytes([server]), roster, *counts, share, nonce)
 
 
-def _send_roster(entries: ClientDigests, terms: Terms) -> Send:
-    return Send(RosterList(terms.round_id), pack_digests(entries))
+def _send_roster(entries: Listed, terms: Terms) -> Send:
+    return Send(RosterList(terms.round_id), packed(entries))
 
 
-def _send_proofs(proofs: ClientDigests, terms: Terms) -> tuple[Send, ...]:
-    return (Send(Proofs(terms.round_id), pack_digests(proofs)),) if terms.verified else ()
+def _send_proofs(proofs: Listed, terms: Terms) -> tuple[Send, ...]:
+    return (Send(Proofs(terms.round_id), packed(proofs)),) if terms.verified else ()
 
 
 def _send_commitment(state: Committed | Revealed, terms: Terms) -> Send:

@@ -5,7 +5,9 @@ A state holds what its successors need, and nothing else: a restarted server tak
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, TypeAlias
 
 import msgspec
@@ -13,8 +15,12 @@ import msgspec
 from fsl_async.bounds import BoundTerms
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.protocols.ending import CloseRound, GaveUp, PeerAbort, PeerConclusion
+from fsl_async.protocols.entries import Entries, packed, roster_digest
 from fsl_async.protocols.machine import Event, PeerEvent, State
-from fsl_async.wire.client_digests import ClientDigests, pack_digests
+from fsl_async.wire.client_digests import ClientDigests
+
+Listed: TypeAlias = Mapping[str, bytes]
+"""By client, the digest of its submission; what grows is an `Entries`."""
 
 Heard: TypeAlias = dict[str, bytes]
 """By what it was, the digest of what the peer has said."""
@@ -62,28 +68,29 @@ class Terms:
 class Open(State, frozen=True):
     """Clients submit."""
 
-    entries: ClientDigests = msgspec.field(default_factory=dict)
+    entries: Listed = msgspec.field(default_factory=Entries)
 
 
 class Closed(State, frozen=True):
     """Our list is frozen and sent; the peer's is awaited."""
 
-    entries: ClientDigests
+    entries: Listed
 
 
 class Closing(State, frozen=True):
-    """The peer has closed; some of the submissions on its list are still on their way to us."""
+    """The peer has closed; `missing` of the submissions on its list are still on their way to us."""
 
-    entries: ClientDigests
-    theirs: ClientDigests
+    entries: Listed
+    theirs: Listed
     heard: Heard
+    missing: int
 
 
 class Rostered(State, frozen=True):
     """The roster is agreed; its submissions are being evaluated."""
 
-    entries: ClientDigests
-    roster: ClientDigests
+    entries: Listed
+    roster: Listed
     excluded: dict[str, str]
     heard: Heard
 
@@ -91,30 +98,30 @@ class Rostered(State, frozen=True):
 class Proved(State, frozen=True):
     """Our proof digests are sent; the peer's are awaited."""
 
-    entries: ClientDigests
-    roster: ClientDigests
+    entries: Listed
+    roster: Listed
     excluded: dict[str, str]
-    proofs: ClientDigests
+    proofs: Listed
     heard: Heard
 
 
 class Verified(State, frozen=True):
     """It is settled who counts; our share is being summed, or first our share of the counts of contributors."""
 
-    entries: ClientDigests
-    counted: ClientDigests
+    entries: Listed
+    counted: Listed
     excluded: dict[str, str]
-    proofs: ClientDigests
+    proofs: Listed
     heard: Heard
 
 
 class Tallied(State, frozen=True):
     """Our share of the counts of contributors is sent; the peer's is awaited."""
 
-    entries: ClientDigests
-    counted: ClientDigests
+    entries: Listed
+    counted: Listed
     excluded: dict[str, str]
-    proofs: ClientDigests
+    proofs: Listed
     counts: bytes
     heard: Heard
 
@@ -122,10 +129,10 @@ class Tallied(State, frozen=True):
 class Chosen(State, frozen=True):
     """Both shares of the counts are known, and so which rows are opened; our share of these is being summed."""
 
-    entries: ClientDigests
-    counted: ClientDigests
+    entries: Listed
+    counted: Listed
     excluded: dict[str, str]
-    proofs: ClientDigests
+    proofs: Listed
     counts: Counts
     heard: Heard
 
@@ -134,10 +141,10 @@ class Committed(State, frozen=True):
     """Our commitment is sent; the peer's is awaited. From here on this server cannot abandon the round."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
-    entries: ClientDigests
-    counted: ClientDigests
+    entries: Listed
+    counted: Listed
     excluded: dict[str, str]
-    proofs: ClientDigests
+    proofs: Listed
     share: bytes
     nonce: bytes
     heard: Heard
@@ -148,7 +155,7 @@ class Revealed(State, frozen=True):
     """Both commitments are known and our share is sent; the peer's is awaited."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
-    counted: ClientDigests
+    counted: Listed
     excluded: dict[str, str]
     share: bytes
     nonce: bytes
@@ -161,7 +168,7 @@ class Combined(State, frozen=True):
     """Both shares are known; the update is being applied."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
-    counted: ClientDigests
+    counted: Listed
     excluded: dict[str, str]
     share: bytes
     nonce: bytes
@@ -273,7 +280,7 @@ class Applied(Event, frozen=True):
     outcome: bytes
 
 
-class PeerRoster(PeerEvent, frozen=True):
+class PeerRoster(PeerEvent, frozen=True, dict=True):
     """The submissions that the peer holds in full."""
 
     said: ClassVar[str] = "roster"
@@ -281,10 +288,14 @@ class PeerRoster(PeerEvent, frozen=True):
 
     def content(self) -> bytes:
         """The digest of the packed list."""
-        return digest(Domain.ROSTER, pack_digests(self.entries))
+        return self._content
+
+    @cached_property
+    def _content(self) -> bytes:
+        return roster_digest(self.entries)
 
 
-class PeerProofs(PeerEvent, frozen=True):
+class PeerProofs(PeerEvent, frozen=True, dict=True):
     """The peer's proofs, one for each client of the roster."""
 
     said: ClassVar[str] = "proof list"
@@ -292,7 +303,19 @@ class PeerProofs(PeerEvent, frozen=True):
 
     def content(self) -> bytes:
         """The digest of the packed list."""
-        return digest(Domain.PROOF, pack_digests(self.proofs))
+        return self._content
+
+    @cached_property
+    def _content(self) -> bytes:
+        return digest(Domain.PROOF, packed(self.proofs))
+
+    def judged(self, ours: Listed, judge: Callable[[], dict[str, str]]) -> dict[str, str]:
+        """What `judge` finds of them beside ours: kept, because to judge ten thousand takes seconds."""
+        kept = vars(self)
+        if kept.get("ours") is not ours:
+            kept["failed"], kept["ours"] = judge(), ours
+        failed: dict[str, str] = kept["failed"]
+        return failed
 
 
 class PeerCounts(PeerEvent, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeAlias, get_args
 
 import msgspec
@@ -11,6 +12,7 @@ from fsl_async.digests import DIGEST_BYTES, same
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.foreign_text import shortened
 from fsl_async.protocols.ending import CloseRound, GaveUp, PeerAbort, PeerConclusion
+from fsl_async.protocols.entries import Entries
 from fsl_async.protocols.machine import Event, Machine, UnexpectedEvent, recall
 from fsl_async.protocols.ssa.side_effects import share_commitment
 from fsl_async.protocols.ssa.states import (
@@ -27,6 +29,7 @@ from fsl_async.protocols.ssa.states import (
     Evaluated,
     GraceOver,
     Heard,
+    Listed,
     Open,
     PeerCommitment,
     PeerCounts,
@@ -45,7 +48,6 @@ from fsl_async.protocols.ssa.states import (
     Terms,
     Verified,
 )
-from fsl_async.wire.client_digests import ClientDigests
 
 MACHINE: Machine[Round] = Machine(Round, RoundEvent, initial=(Open,), final=(Done, Differed, Aborted))
 TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
@@ -89,14 +91,17 @@ def _close(state: Open, event: CloseRound, terms: Terms) -> Closed:
 
 @MACHINE.transition
 def _follow(state: Open, event: PeerRoster, terms: Terms) -> Closing | Rostered | Aborted:
-    return _agree_if_complete(Closing(state.entries, event.entries, {event.said: event.content()}), terms)
+    missing = len(event.entries.keys() - state.entries.keys())
+    return _agree_if_complete(Closing(state.entries, event.entries, {event.said: event.content()}, missing), terms)
 
 
 @MACHINE.transition
 def _submit_late(state: Closing, event: Submitted, terms: Terms) -> Closing | Rostered | Aborted:
     if event.client not in state.theirs:
         raise UnexpectedEvent(state, event, ACCEPTS)
-    return _agree_if_complete(Closing(_entered(state.entries, event), state.theirs, state.heard), terms)
+    entries = _entered(state.entries, event)
+    missing = state.missing - (len(entries) - len(state.entries))
+    return _agree_if_complete(Closing(entries, state.theirs, state.heard, missing), terms)
 
 
 @MACHINE.transition
@@ -118,7 +123,7 @@ def _evaluate(state: Rostered, event: Evaluated, terms: Terms) -> Proved | Verif
         return Verified(state.entries, state.roster, state.excluded, {}, state.heard)
     if event.proofs.keys() != state.roster.keys():
         raise MisuseError(f"proofs of the {len(state.roster)} clients on the roster expected, and of nobody else")
-    return Proved(state.entries, state.roster, state.excluded, event.proofs, state.heard)
+    return Proved(state.entries, state.roster, state.excluded, Entries(event.proofs), state.heard)
 
 
 @MACHINE.transition
@@ -126,8 +131,8 @@ def _verify(state: Proved, event: PeerProofs, terms: Terms) -> Verified | Aborte
     theirs = event.proofs
     if theirs.keys() != state.roster.keys():
         raise PeerViolationError(terms.peer, "sent proofs for other clients than the agreed roster's")
-    failed = failed_proofs(state.proofs, theirs, terms)
-    counted = {client: entry for client, entry in state.roster.items() if client not in failed}
+    failed = failed_proofs(state.proofs, event, terms)
+    counted = _without(state.roster, failed)
     excluded = state.excluded | failed
     if len(counted) < terms.minimum:
         return Aborted(f"{len(counted)} clients are left after verification, at least {terms.minimum} are needed")
@@ -245,12 +250,18 @@ def _aborted_meanwhile(
     return True
 
 
-def failed_proofs(ours: ClientDigests, theirs: ClientDigests, terms: Terms) -> dict[str, str]:
+def failed_proofs(ours: Listed, said: PeerProofs, terms: Terms) -> dict[str, str]:
     """The clients of a roster that are not counted, and why: "proof" of their trees, or only "bound" of their update.
+
+    It is found out once for the same lists, however often it is asked for.
 
     Raises:
         PeerViolationError: an entry of the peer's has not the form that every honest server gives it.
     """
+    return said.judged(ours, partial(_failed, ours, said.proofs, terms))
+
+
+def _failed(ours: Listed, theirs: Listed, terms: Terms) -> dict[str, str]:
     failed: dict[str, str] = {}
     for client, (mine, other) in ((client, (ours[client], theirs[client])) for client in sorted(ours)):
         if terms.bound is not None:
@@ -262,24 +273,35 @@ def failed_proofs(ours: ClientDigests, theirs: ClientDigests, terms: Terms) -> d
     return failed
 
 
-def _entered(entries: ClientDigests, event: Submitted) -> ClientDigests:
-    if entries.get(event.client, event.digest) != event.digest:
+def _entered(entries: Listed, event: Submitted) -> Listed:
+    known = entries.get(event.client)
+    if known is None:
+        return Entries(entries).extended(event.client, event.digest)
+    if known != event.digest:
         raise PeerViolationError(event.client, "submitted twice, with different content")
-    return entries | {event.client: event.digest}
+    return entries
+
+
+def _without(roster: Listed, failed: dict[str, str]) -> Listed:
+    """The same list where nobody has failed."""
+    if not failed:
+        return roster
+    return Entries({client: entry for client, entry in roster.items() if client not in failed})
 
 
 def _agree_if_complete(state: Closing, terms: Terms) -> Closing | Rostered | Aborted:
-    if state.theirs.keys() <= state.entries.keys():
+    if not state.missing:
         return _agree(state.entries, state.theirs, terms, state.heard)
     return state
 
 
-def _agree(ours: ClientDigests, theirs: ClientDigests, terms: Terms, heard: Heard) -> Rostered | Aborted:
-    roster = {client: ours[client] for client in sorted(ours) if theirs.get(client) == ours[client]}
+def _agree(entries: Listed, theirs: Listed, terms: Terms, heard: Heard) -> Rostered | Aborted:
+    ours = dict(entries.items())
+    roster = Entries({client: ours[client] for client in sorted(ours) if theirs.get(client) == ours[client]})
     excluded = _excluded(ours, theirs, terms.server)
     if len(roster) < terms.minimum:
         return Aborted(f"{len(roster)} clients are in with both servers, at least {terms.minimum} are needed")
-    return Rostered(ours, roster, excluded, heard)
+    return Rostered(entries, roster, excluded, heard)
 
 
 def _chosen(state: Tallied, theirs: bytes, terms: Terms) -> Chosen:
@@ -287,7 +309,7 @@ def _chosen(state: Tallied, theirs: bytes, terms: Terms) -> Chosen:
     return Chosen(state.entries, state.counted, state.excluded, state.proofs, counts, state.heard)
 
 
-def _excluded(ours: ClientDigests, theirs: ClientDigests, server: int) -> dict[str, str]:
+def _excluded(ours: Listed, theirs: Listed, server: int) -> dict[str, str]:
     reasons = {client: "mismatch" for client in ours.keys() & theirs.keys() if ours[client] != theirs[client]}
     reasons |= dict.fromkeys(ours.keys() - theirs.keys(), f"only_s{server}")
     reasons |= dict.fromkeys(theirs.keys() - ours.keys(), f"only_s{1 - server}")

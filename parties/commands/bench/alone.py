@@ -26,7 +26,7 @@ from parties.commands.bench.measures import run_all, timed
 from parties.commands.bench.workload import Case, Client, aggregate
 from parties.deployment.process_memory import give_back_code
 
-__all__ = ["ServerFigures", "server_alone"]
+__all__ = ["ServerFigures", "peak_memory", "read_submission", "server_alone", "write_submission"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def server_alone(case: Case, clients: Sequence[Client], *, fold: bool) -> Server
         order = {"case": asdict(case), "clients": len(clients), "fold": fold, "isa": kernels.active_isa()}
         (folder / "order.json").write_text(json.dumps(order), encoding="utf-8")
         for number, client in enumerate(clients):
-            _write(folder / f"{number}", client)
+            write_submission(folder / f"{number}", client, 0)
         command = [sys.executable, "-m", "parties.commands.bench.alone", name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
     if done.returncode:
@@ -74,8 +74,9 @@ def server_alone(case: Case, clients: Sequence[Client], *, fold: bool) -> Server
     return msgspec.json.decode(done.stdout, type=ServerFigures)
 
 
-def _write(path: Path, client: Client) -> None:
-    submission = client.submissions()[0]
+def write_submission(path: Path, client: Client, server: int) -> None:
+    """Write what a server has of a client's submission, for `read_submission`."""
+    submission = client.submissions()[server]
     secrets = {
         "client": submission.client,
         "msk": submission.msk,
@@ -86,7 +87,8 @@ def _write(path: Path, client: Client) -> None:
     path.with_suffix(".part").write_bytes(submission.part.data)
 
 
-def _read(path: Path, case: Case) -> Submission:
+def read_submission(path: Path, case: Case) -> Submission:
+    """Read what `write_submission` wrote."""
     head = msgspec.msgpack.decode(path.with_suffix(".head").read_bytes())
     data = memoryview(path.with_suffix(".part").read_bytes())
     part = Part(Layout.submission(case.task, Trees.OWN), data)
@@ -98,12 +100,15 @@ def _serve(folder: Path) -> ServerFigures:
     order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
     kernels.select_isa(order["isa"])
     case = Case(**order["case"])
-    started = _peak()
+    started = peak_memory()
     give_back_code()
     server = aggregate(case, 0)
-    seconds = [_evaluate(server, _read(folder / f"{number}", case), case.threads) for number in range(order["clients"])]
+    seconds = [
+        _evaluate(server, read_submission(folder / f"{number}", case), case.threads)
+        for number in range(order["clients"])
+    ]
     fold = timed(server.share) if order["fold"] else 0.0
-    return ServerFigures(max(_peak(), started), started, seconds, fold)  # Linux updates the count with a delay
+    return ServerFigures(max(peak_memory(), started), started, seconds, fold)  # Linux updates the count with a delay
 
 
 def _evaluate(server: Aggregate, submission: Submission, threads: int) -> float:
@@ -114,7 +119,7 @@ def _evaluate(server: Aggregate, submission: Submission, threads: int) -> float:
     return seconds
 
 
-def _peak() -> int:
+def peak_memory() -> int:
     """The peak memory of this process in bytes.
 
     On Linux `ru_maxrss` includes the process before it executed this program, so `VmHWM` is read instead.

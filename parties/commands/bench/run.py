@@ -26,7 +26,7 @@ from parties.commands.bench.rounds import large_round, round_suite
 from parties.commands.bench.sketch import sketch_suite
 from parties.commands.bench.workload import Options
 
-__all__ = ["Suite", "run_bench"]
+__all__ = ["Suite", "collect", "run_bench"]
 
 Suite: TypeAlias = Literal[
     "kernels",
@@ -61,7 +61,9 @@ WHOLE = ("kernels", "psr", "retrieval", "generate", "bounds", "contributors", "s
 """What `all` runs, in this order."""
 
 
-def run_bench(suite: Suite, options: Options, isa: str, folder: Path | None, report: BenchReport) -> None:
+def run_bench(
+    suite: Suite, options: Options, isa: str, folder: Path | None, report: BenchReport, *, beside: str = ""
+) -> None:
     """Run one suite or all of them, and report.
 
     Args:
@@ -70,12 +72,15 @@ def run_bench(suite: Suite, options: Options, isa: str, folder: Path | None, rep
         isa: the instruction set; the fastest one if empty.
         folder: the folder into which `all` writes its page; None for no page.
         report: where results are written.
+        beside: an option that was given and that only `server` has; empty if there is none.
 
     Raises:
-        MisuseError: a page was requested for a single suite, a number is out of range, or this machine lacks the
-            instruction set.
+        MisuseError: a page was requested for a single suite, a number is out of range, this machine lacks the
+            instruction set, or an option is another suite's.
         FslError: a computed result is wrong.
     """
+    if beside:
+        raise MisuseError(f"{beside}: expected with server, not with {suite}")
     if suite == "all" and options.given:
         raise MisuseError("all: runs fixed cases; name one suite to choose its sizes")
     if folder is not None and suite != "all":
@@ -87,14 +92,16 @@ def run_bench(suite: Suite, options: Options, isa: str, folder: Path | None, rep
         check_writable(folder)
     kernels.select_isa(isa or None)
     started = perf_counter()
-    parts = {part: _collect(part, options, report) for part in (WHOLE if suite == "all" else (suite,))}
+    parts = {}
+    for part in WHOLE if suite == "all" else (suite,):
+        parts[part] = collect(part, large_round() if part == LARGE else SUITES[part](options), report)
     report.results([result for results in parts.values() for result in results])
     if folder is not None:
         for path in write_page(folder, parts, perf_counter() - started):
             report.console.print(f"wrote {path}", highlight=False)
 
 
-def _collect(part: str, options: Options, report: BenchReport) -> list[Result]:
+def collect(part: str, results: Iterator[Result], report: BenchReport) -> list[Result]:
     """Run one part, and show its latest figure on stderr."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     # Without automatic refresh: a thread that draws would take time from the measurement.
@@ -102,7 +109,7 @@ def _collect(part: str, options: Options, report: BenchReport) -> list[Result]:
         row = progress.add_task(f"bench {part}", total=None)
         progress.refresh()
         found = []
-        for result in large_round() if part == LARGE else SUITES[part](options):
+        for result in results:
             found.append(result)
             progress.update(row, description=f"bench {part}: {result.name}", refresh=True)
     return found

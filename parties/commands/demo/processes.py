@@ -27,6 +27,7 @@ from parties.commands.demo.learner import Learner, initial_model
 from parties.commands.demo.taking_part import PHASES, Summary, demo_task, take_part
 from parties.deployment.connecting import connect
 from parties.files.models import load_model, save_model
+from parties.identity.channel_keys import ChannelKeys
 from parties.identity.keys import Identity
 from parties.settings.writing import free_addresses, write_deployment
 
@@ -36,9 +37,9 @@ SERVERS = ("S0", "S1")
 
 
 async def in_processes(
-    clients: int, rounds: int, seed: int, progress: Progress, transport: Literal["tcp", "unix"]
+    clients: int, rounds: int, seed: int, progress: Progress, transport: Literal["tcp", "unix"], doors: int = 0
 ) -> Summary:
-    """Run the whole demo in processes that are connected over TCP or over Unix-domain sockets.
+    """Run the whole demo in processes that are connected over TCP or over Unix-domain sockets, with doors if asked for.
 
     Raises:
         FslError: a process failed; the message has its last lines.
@@ -47,13 +48,13 @@ async def in_processes(
     with tempfile.TemporaryDirectory(prefix="fsl-async-demo-") as name:
         folder = Path(name)
         addresses = free_addresses(2) if transport == "tcp" else [f"unix:{folder / name}.socket" for name in SERVERS]
-        _write_files(folder, demo_task(clients), addresses, clients, rounds)
+        _write_files(folder, demo_task(clients), addresses, clients, rounds, doors)
         bar = progress.add_task("client rounds", total=clients * rounds)
         started = time.perf_counter()
         async with trio.open_nursery() as servers:
             ended = [trio.Event(), trio.Event()]
             for server in (0, 1):
-                await servers.start(_serve, folder, server, ended[server])
+                await servers.start(_serve, folder, server, doors, ended[server])
             async with trio.open_nursery() as nursery:
                 for number in range(clients):
                     arguments = [str(folder), *map(str, (number, clients, rounds, seed))]
@@ -66,7 +67,7 @@ async def in_processes(
     return summary
 
 
-def _write_files(folder: Path, task: Task, addresses: Sequence[str], clients: int, rounds: int) -> None:
+def _write_files(folder: Path, task: Task, addresses: Sequence[str], clients: int, rounds: int, doors: int) -> None:
     """Keys, task file, client list and model: what the operators of two servers would exchange."""
     identities = [Identity.generate(name) for name in SERVERS]
     members = [Identity.generate(f"client-{number:02}") for number in range(clients)]
@@ -74,22 +75,45 @@ def _write_files(folder: Path, task: Task, addresses: Sequence[str], clients: in
         identity.save(folder / f"{identity.name}.key")
     save_model(folder / "model.npz", initial_model())
     servers = [identity.public for identity in identities]
-    write_deployment(folder, task, servers, addresses, [member.public for member in members])
+    link = free_addresses(1)[0] if doors else ""
+    write_deployment(folder, task, servers, addresses, [member.public for member in members], link=link)
     for server, address in enumerate(addresses):
+        store = f"{SERVERS[server]}.sqlite" if doors else "memory"
+        own = _doors(folder, identities[server], doors, link if server == 0 else "") if doors else ""
         (folder / f"{SERVERS[server]}.toml").write_text(
             f'server = {server}\nidentity = "{SERVERS[server]}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
             f'model = "model.npz"\nlisten = "{address}"\nsave_model = "model-{server}.npz"\nthreads = 1\n'
-            f'store = "memory"\n[limits]\nhandshakes_per_second = 1000.0\nburst = {4 * clients}\n'
-            f"[rounds]\nclients = {clients}\ncount = {rounds}\n"
+            f'store = "{store}"\n[limits]\nhandshakes_per_second = 1000.0\nburst = {4 * clients}\n'
+            f"[rounds]\nclients = {clients}\ncount = {rounds}\n{own}"
         )
 
 
+def _doors(folder: Path, identity: Identity, count: int, link: str) -> str:
+    """A server's table of doors, whose key is written beside its own."""
+    keys = f"{identity.name}-doors.key"
+    ChannelKeys.of(identity).save(folder / keys)
+    core = f"unix:{folder}/{identity.name}.core"
+    return f'[doors]\ncount = {count}\ncore = "{core}"\nkeys = "{keys}"\n' + (f'link = "{link}"\n' if link else "")
+
+
 async def _serve(
-    folder: Path, server: int, ended: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    folder: Path,
+    server: int,
+    doors: int,
+    ended: trio.Event,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a server's process; started once it listens."""
+    """Run a server's process; started once it listens, or the first of its doors does."""
     command = [sys.executable, "-m", "parties", "serve", str(folder / f"{SERVERS[server]}.toml")]
-    await _child(command, SERVERS[server], lambda line: task_status.started() if "listens at" in line else None)
+    words, listens = f"of {SERVERS[server]} listens at" if doors else "listens at", trio.Event()
+
+    def heard(line: str) -> None:
+        if words in line and not listens.is_set():
+            listens.set()
+            task_status.started()
+
+    await _child(command, SERVERS[server], heard)
     ended.set()
 
 

@@ -39,10 +39,17 @@ from parties.simulation.network import simulate
 __all__ = ["run_demo"]
 
 MOST_CLIENTS = 64
+MOST_DOORS = 8
 
 
 async def run_demo(
-    *, clients: int, rounds: int, seed: int, transport: Literal["memory", "tcp", "unix"], report: Report
+    *,
+    clients: int,
+    rounds: int,
+    seed: int,
+    transport: Literal["memory", "tcp", "unix"],
+    report: Report,
+    doors: int = 0,
 ) -> None:
     """Run the demo and report.
 
@@ -52,13 +59,17 @@ async def run_demo(
     """
     if not 2 <= clients <= MOST_CLIENTS or rounds < 1:
         raise MisuseError(f"2 to {MOST_CLIENTS} clients and at least 1 round expected, got {clients} and {rounds}")
+    if doors and transport != "tcp":
+        raise MisuseError(f"doors are processes that share a TCP port: --doors {doors} needs --transport tcp")
+    if not 0 <= doors <= MOST_DOORS:
+        raise MisuseError(f"0 to {MOST_DOORS} doors expected for each server, got {doors}")
     corpus = load(clients, seed)
     with _progress(report) as progress:
         match transport:
             case "memory":
                 summary = await _in_memory(corpus, clients, rounds, seed, progress)
             case "tcp" | "unix":
-                summary = await in_processes(clients, rounds, seed, progress, transport)
+                summary = await in_processes(clients, rounds, seed, progress, transport, doors)
     if summary.doubts:
         raise FslError(f"{'; '.join(summary.doubts)}: zeros were submitted instead of updates")
     clear = _in_the_clear(corpus, clients, rounds)

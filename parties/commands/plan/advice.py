@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from fsl_async.costs.variants import Name, Question
 from fsl_async.privacy.utility import outlook
 from fsl_async.server_rules import optimizer_arrays
-from fsl_async.wire.codec import BULK_LIMIT
 from parties.commands.plan.figures import Assumptions, Crossover, Figures, Transfer, percent, size
 from parties.deployment.memory_need import rule_bytes
 
@@ -149,12 +148,7 @@ class Advice:
 
     def _if_whole(self) -> str:
         """What changes for a client that has the blocks whole, and submits with trees of its own."""
-        rows, whole, task = self.rows, self.whole, self.question.asked
-        longest = max(block.weights for block in task.model_blocks) * self.question.setting().weight_bytes
-        if longest > BULK_LIMIT:
-            return (
-                f"The blocks cannot be fetched whole: one has {size(longest)}, and 4 GiB are the most in one message."
-            )
+        rows, whole = self.rows, self.whole
         moved = f"sends {size(whole.up)} and receives {size(whole.down)} in a round"
         if self.asked not in (Name.BASIC, Name.MEGA):
             return f"A client that fetches the blocks whole, with `...`, {moved}."

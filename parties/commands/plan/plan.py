@@ -26,8 +26,9 @@ from fsl_async.costs.message_sizes import (
     submission,
 )
 from fsl_async.costs.variants import Name, Question, RoundCosts, Variant, build, largest_select, names_of
-from fsl_async.digests import DIGEST_BYTES
+from fsl_async.digests import DIGEST_BYTES, KEY_BYTES
 from fsl_async.errors import MisuseError
+from fsl_async.merkle import RosterTree
 from fsl_async.task import Task
 from fsl_async.wire.public_part import Trees
 from parties.commands.plan.advice import SETTINGS, Advice
@@ -42,6 +43,7 @@ __all__ = [
     "Plan",
     "Security",
     "asked_variant",
+    "check_dtype",
     "crossover",
     "figures",
     "framed",
@@ -263,7 +265,7 @@ def question_of(
     Raises:
         MisuseError: a number is out of range.
     """
-    _check_dtype(dtype)
+    check_dtype(dtype)
     largest = min(rows, clients * select)
     question = Question(rows, select, width, bits, clients, rounds, security, union or largest, dtype)
     settings = {"selection": selection, "updates": updates, "alignment": alignment}
@@ -285,7 +287,7 @@ def question_about(task: Task, *, clients: int, rounds: int, union: int, dtype: 
     Raises:
         MisuseError: a number is out of range, or the task has no sparse block.
     """
-    _check_dtype(dtype)
+    check_dtype(dtype)
     if not any(task.sparse_blocks()):
         raise MisuseError(
             f"task {task.name!r} has only dense blocks: it is the trivial protocol, and there is nothing to choose"
@@ -311,7 +313,12 @@ def question_about(task: Task, *, clients: int, rounds: int, union: int, dtype: 
     )
 
 
-def _check_dtype(dtype: str) -> None:
+def check_dtype(dtype: str) -> None:
+    """Refuse what is no model's data type.
+
+    Raises:
+        MisuseError: it is none.
+    """
     if dtype not in MODEL_DTYPES:
         raise MisuseError(f"dtype: one of {', '.join(MODEL_DTYPES)} expected, got {dtype!r}")
 
@@ -337,7 +344,8 @@ def statement_bytes(setting: Setting, config: RoundConfig) -> int:
         opened_rows=opened,
     )
     named = config.task.participants == "names"
-    return len(Statement.of(report, first, included=True, named=named).canonical())
+    tree = RosterTree(report.clients, bytes(KEY_BYTES))
+    return len(Statement.of(report, first, tree, named=named).canonical())
 
 
 def result_of(plan: Plan) -> dict[str, Any]:

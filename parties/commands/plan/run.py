@@ -8,18 +8,24 @@ from typing import Any
 
 import msgspec
 
+from fsl_async.costs.day import Crowd
+from fsl_async.costs.scaling import ANOTHER_MACHINE, Host
 from fsl_async.costs.variants import Question
 from fsl_async.errors import MisuseError
-from fsl_async.task import Task
+from fsl_async.ring import Ring
+from fsl_async.task import Sparse, Task
 from parties.commands.plan.calibration import measure
+from parties.commands.plan.constants_file import load_constants
 from parties.commands.plan.figures import Assumptions
-from parties.commands.plan.plan import make_plan, question_about, question_of, result_of
+from parties.commands.plan.plan import check_dtype, make_plan, question_about, question_of, result_of
+from parties.commands.plan.server_plan import plan_server, result_of_server
+from parties.commands.plan.server_view import draw_day, server_text
 from parties.commands.plan.view import compare_with_paper, draw, paper_text, text_of
 from parties.commands.report import Report
 from parties.files.toml import read_toml
 from parties.settings.reading import from_table
 
-__all__ = ["question_from", "read_task", "run_plan"]
+__all__ = ["question_from", "read_task", "run_plan", "run_server_plan", "task_from"]
 
 
 BLOCK: dict[str, Any] = {"rows": 2**20, "select": 10_486, "width": 1, "bits": 64, "security": "verified"}
@@ -54,12 +60,31 @@ def question_from(
         return question_of(
             **BLOCK | described, clients=100 if clients is None else clients, rounds=rounds, union=union, dtype=dtype
         )
-    task = read_task(path)
+    task = _of_file(path, described)
+    return question_about(task, clients=clients or 0, rounds=rounds, union=union, dtype=dtype)
+
+
+def task_from(path: Path | None, described: dict[str, Any], clients: int | None) -> Task:
+    """The task of a file, or the task of one sparse block that options describe, which admits that many clients.
+
+    Raises:
+        MisuseError: the file is invalid, a number is out of range, or an option contradicts the file.
+    """
+    if path is not None:
+        return _of_file(path, described)
+    fields = BLOCK | described
+    settings = {name: fields[name] for name in SETTINGS if name in fields}
+    if clients is not None:
+        settings["max_clients"] = max(2, clients)
+    block = Sparse("rows", rows=fields["rows"], select=fields["select"], width=fields["width"])
+    return Task(name="planned", blocks=(block,), ring=Ring(fields["bits"]), min_clients=2, **settings)
+
+
+def _of_file(path: Path, described: dict[str, Any]) -> Task:
     strange = [field for field in described if field not in SETTINGS]
     if strange:
         raise MisuseError(f"{path} says what the blocks are: leave out --{strange[0]}, or change it in the file")
-    task = msgspec.structs.replace(task, **described)
-    return question_about(task, clients=clients or 0, rounds=rounds, union=union, dtype=dtype)
+    return msgspec.structs.replace(read_task(path), **described)
 
 
 def read_task(path: Path) -> Task:
@@ -106,3 +131,45 @@ def run_plan(
         draw(question, plot)
         result["plot"] = str(plot)
     report.result(text, result)
+
+
+def run_server_plan(
+    task: Task,
+    *,
+    clients: int,
+    host: Host,
+    constants: Path | None,
+    dtype: str,
+    memory: float,
+    disk: float,
+    crowd: Crowd | None,
+    plot: Path | None,
+    report: Report,
+) -> None:
+    """Plan a server's host and report.
+
+    Args:
+        task: the task.
+        clients: how many are in a round.
+        host: what the server runs on.
+        constants: the file of what was measured; None for constants of another machine.
+        dtype: the model's data type.
+        memory: bytes of memory that the host has; 0: not said.
+        disk: bytes of its disk; 0: not said.
+        crowd: who comes in a day that is to be played.
+        plot: the file into which to draw the day; None for no picture.
+        report: where the plan is written.
+
+    Raises:
+        MisuseError: a number is out of range, a file is wrong, matplotlib is missing, or the task has no sums.
+    """
+    check_dtype(dtype)
+    known = ANOTHER_MACHINE if constants is None else load_constants(constants)
+    plan = plan_server(
+        task, clients=clients, host=host, constants=known, dtype=dtype, memory=memory, disk=disk, crowd=crowd
+    )
+    result: dict[str, Any] = {"server": result_of_server(plan)}
+    if plot is not None:
+        draw_day(plan, plot)
+        result["plot"] = str(plot)
+    report.result(server_text(plan), result)

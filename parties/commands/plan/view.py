@@ -15,7 +15,7 @@ from parties.commands.plan.advice import SETTINGS
 from parties.commands.plan.figures import Assumptions, percent, size
 from parties.commands.plan.plan import Costed, Plan, crossover, framed, question_of
 
-__all__ = ["compare_with_paper", "draw", "paper_text", "text_of"]
+__all__ = ["aligned", "compare_with_paper", "draw", "paper_text", "text_of"]
 
 PAPER_ROWS = 2**20
 PAPER_BITS = 128
@@ -47,7 +47,7 @@ def text_of(plan: Plan) -> str:
         f"{'speeds measured here' if plan.measured else 'typical speeds'}, without overlap.",
         *plan.why,
     ]
-    return "\n".join([plan.verdict, "", heading, "", *_aligned(lines), "", *notes])
+    return "\n".join([plan.verdict, "", heading, "", *aligned(lines), "", *notes])
 
 
 def _shape(block: Block) -> str:
@@ -92,7 +92,8 @@ def _limit(plan: Plan, name: Name) -> str:
     return percent(plan.crossovers[name].transfer) if name in plan.crossovers else "–"
 
 
-def _aligned(lines: list[list[str]]) -> list[str]:
+def aligned(lines: list[list[str]]) -> list[str]:
+    """Lines of cells in columns: the first to the left, the others to the right."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return [
         "  ".join(
@@ -172,9 +173,9 @@ def paper_text(comparison: dict[str, Any]) -> str:
     return "\n".join(
         [
             "The paper's table basic-comm: upload of one client, MiB (l = 128; ε = 1.25, depth 9 in its formula)",
-            *_aligned(table),
+            *aligned(table),
             "",
-            *_aligned(rates),
+            *aligned(rates),
             "union, ours: with the cost of finding the union, at its best (all clients select the same rows).",
         ]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fsl_async.config import describe_model
@@ -24,6 +24,7 @@ from parties.identity.tokens import TokenBook, read_token
 from parties.outcome import Model
 from parties.server.admission import OPEN_WARNING
 from parties.server.round.records import client_bytes, round_bytes
+from parties.settings.blobs_table import blobs_folder
 from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.reading import OnDisk, StoreSetting
 from parties.settings.task_file import Deployment
@@ -230,9 +231,8 @@ async def state(path: Path) -> str:
 def disk(file: ServerFile, task: Task) -> str:
     """There is room for all submissions of a round, and for the models."""
     clients = file.rounds.clients or task.max_clients
-    submissions, models = _stored_bytes(file, task)
-    if isinstance(file.store, OnDisk):
-        check_room(file.store.path.absolute(), submissions + models)
+    submissions, _ = _stored_bytes(file, task)
+    _check_rooms(_needed(file, task))
     if file.checkpoints is not None:
         check_room(file.checkpoints.absolute(), model_bytes(task) * (file.checkpoints_kept + 1))
     return (
@@ -242,15 +242,35 @@ def disk(file: ServerFile, task: Task) -> str:
 
 def disk_for_all(tasks: Sequence[tuple[ServerFile, Task]]) -> str:
     """There is room for the stores of all tasks at once, where they lie on one disk."""
-    needed: dict[int, tuple[Path, int]] = {}
-    for file, task in tasks:
-        if isinstance(file.store, OnDisk) and exists(file.store.path.absolute().parent):
-            place = file.store.path.absolute()
-            device = place.parent.stat().st_dev
-            needed[device] = (place, needed.get(device, (place, 0))[1] + sum(_stored_bytes(file, task)))
-    for place, size in needed.values():
+    needed = [each for file, task in tasks for each in _needed(file, task) if exists(each[0].parent)]
+    _check_rooms(needed)
+    return f"room for rounds of {len(tasks)} tasks at once, {sum(size for _, size in needed) / 1e6:,.0f} MB"
+
+
+def _needed(file: ServerFile, task: Task) -> Iterator[tuple[Path, int]]:
+    """The places that a server writes on disks, and how many bytes there."""
+    if isinstance(file.store, OnDisk):
+        submissions, models = _stored_bytes(file, task)
+        yield file.store.path.absolute(), models
+        folder = blobs_folder(file)
+        if folder is not None:
+            yield folder.absolute(), submissions
+
+
+def _check_rooms(needed: Iterable[tuple[Path, int]]) -> None:
+    """Check that there is room for all places together that lie on one disk.
+
+    Raises:
+        StorageError: there is not.
+    """
+    disks: dict[int, tuple[Path, int]] = {}
+    for place, size in needed:
+        if not exists(place.parent):
+            check_room(place, size)  # which says so
+        device = place.parent.stat().st_dev
+        disks[device] = place, disks.get(device, (place, 0))[1] + size
+    for place, size in disks.values():
         check_room(place, size)
-    return f"room for rounds of {len(tasks)} tasks at once, {sum(size for _, size in needed.values()) / 1e6:,.0f} MB"
 
 
 def _stored_bytes(file: ServerFile, task: Task) -> tuple[int, int]:

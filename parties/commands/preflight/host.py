@@ -37,7 +37,18 @@ from transport import (
 )
 from transport.unix import SCHEME
 
-__all__ = ["clock", "descriptors", "host_and_port", "listening", "memory", "operator_port", "transport"]
+__all__ = [
+    "blocks_of",
+    "clock",
+    "descriptors",
+    "host_and_port",
+    "listened_once",
+    "listening",
+    "memory",
+    "operator_port",
+    "total_and_free_memory",
+    "transport",
+]
 
 MEMINFO = Path("/proc/meminfo")
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -59,7 +70,10 @@ async def listening(tasks: Sequence[tuple[ServerFile, Task]], expected: str) -> 
     if any(is_running(each.store) for each, _ in tasks):
         return f"{file.listen} is the running server's"
     if file.transport or file.listen.startswith(SCHEME):
-        return await _listened_once(named_transport(file.transport), file.listen, expected)
+        found = await listened_once(named_transport(file.transport), file.listen, "listen")
+        if found != expected:
+            raise Doubt(f"{found} is free; the task file sends clients to {expected}: right only if that leads here")
+        return f"{file.listen} is free"
     port = host_and_port(file.listen)[1]
     await _try_to_listen(file.listen, "listen")
     if port == 0:
@@ -107,7 +121,7 @@ def memory(tasks: Sequence[tuple[ServerFile, Task]]) -> str:
     """There is enough memory for the models and for messages, of all tasks at once."""
     needed = PROCESS_BYTES
     for file, task in tasks:
-        model = _blocks(file, task)
+        model = blocks_of(file, task)
         held = server_bytes(task, model, message_bytes(task, model, file.limits.memory_bytes or None))
         needed += held - PROCESS_BYTES
     there, free = total_and_free_memory()
@@ -122,7 +136,7 @@ def memory(tasks: Sequence[tuple[ServerFile, Task]]) -> str:
     return f"{needed / 1e6:,.0f} MB will be needed, {free / 1e6:,.0f} are free"
 
 
-def _blocks(file: ServerFile, task: Task) -> dict[str, np.ndarray[Any, Any]]:
+def blocks_of(file: ServerFile, task: Task) -> dict[str, np.ndarray[Any, Any]]:
     """The model's blocks; where it cannot be read, which another check reports, blocks of the widest weights."""
     try:
         model = starting_model(file, task)
@@ -155,8 +169,12 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-async def _listened_once(transport: Transport, address: str, expected: str) -> str:
-    """Listen where no port is, and end at once."""
+async def listened_once(transport: Transport, address: str, key: str) -> str:
+    """Listen, and end at once; returns where it was.
+
+    Raises:
+        UnreachableError: it cannot be listened at; the message names the key.
+    """
 
     async def admit(key: bytes, payload: bytes) -> Refusal:
         return Refusal("this server is not started yet")
@@ -166,13 +184,15 @@ async def _listened_once(transport: Transport, address: str, expected: str) -> s
 
     keys = Identity.generate("nobody")
     settings = HandshakeSettings(keys.channel_secret, Role.SERVER_0, Kind.LIVE, os.urandom)
-    with sole_error():
-        async with trio.open_nursery() as nursery:
-            found = await nursery.start(transport.listen, address, Service(settings, admit, close))
-            nursery.cancel_scope.cancel()
-    if found != expected:
-        raise Doubt(f"{found} is free; the task file sends clients to {expected}: right only if that leads here")
-    return f"{address} is free"
+    found: str = address
+    try:
+        with sole_error():
+            async with trio.open_nursery() as nursery:
+                found = await nursery.start(transport.listen, address, Service(settings, admit, close))
+                nursery.cancel_scope.cancel()
+    except UnreachableError as error:
+        raise UnreachableError(f"{key} = {address!r}: {error}") from error
+    return found
 
 
 async def _try_to_listen(address: str, key: str) -> None:

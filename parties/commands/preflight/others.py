@@ -30,7 +30,7 @@ class _Seen(FslError):  # noqa: N818 - it never leaves this module
     """The other side has shown its key and its task; it need not learn who asks."""
 
 
-async def server(deployment: Deployment, transport: str, number: int) -> str:
+async def server(deployment: Deployment, transport: str, number: int, where: str = "") -> str:
     """A server can be reached, holds its key and has our task: a handshake, ended before we say who we are.
 
     Raises:
@@ -38,7 +38,7 @@ async def server(deployment: Deployment, transport: str, number: int) -> str:
         MisuseError: it has another task.
         ChannelError: something else is wrong; the class says what.
     """
-    address, ours = deployment.addresses[number], deployment.task.digest()
+    address, ours = where or deployment.addresses[number], deployment.task.digest()
 
     def check(payload: bytes) -> None:
         if are_marks(payload) and not serves(payload, ours):
@@ -64,14 +64,14 @@ async def server(deployment: Deployment, transport: str, number: int) -> str:
     raise ChannelError(f"S{number} at {address} did not show its task; is its version another?")
 
 
-async def reachable(deployment: Deployment, transport: str, number: int) -> str:
-    """The other server can be reached.
+async def reachable(deployment: Deployment, transport: str, number: int, where: str = "") -> str:
+    """The other server can be reached; `where`: at another address than clients reach it.
 
     Raises:
         Doubt: it cannot; one of the two servers is started first.
     """
     try:
-        return await server(deployment, transport, number)
+        return await server(deployment, transport, number, where)
     except (UnreachableError, HandshakeTimeoutError) as error:
         raise Doubt(f"S{number}: {error}; if it is not started yet, that is all") from error
 

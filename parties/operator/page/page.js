@@ -2,6 +2,7 @@
 // Rules: data comes from the JSON routes alone; a card without contents is hidden, or says what will be there.
 
 import { at, make, mark, say } from "./dom.js";
+import { showDoors } from "./doors.js";
 import { fetchClients, showServers, watchClients } from "./parties.js";
 import { fetchRounds, watchRounds } from "./past.js";
 import { showRound, tick } from "./round.js";
@@ -25,6 +26,7 @@ function show(status) {
   showRound(status, ahead);
   showFigures(status);
   showServers(status);
+  showDoors(status);
   fetchClients(status);
   lookAgain();
   showTroubles(status.troubles);

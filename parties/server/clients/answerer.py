@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
 from fsl_async.digests import Buffer
-from fsl_async.wire.messages import FromClient, Message
+from fsl_async.wire.messages import FromClient, Hint, Message, Retrieve, Submit
+from parties.server.refusals import RequestRefusedError
 
 NOTHING = memoryview(b"")
 
@@ -15,11 +16,31 @@ Reply: TypeAlias = tuple[Message, Buffer]
 """An answer, and the bulk data that goes with it."""
 
 Room: TypeAlias = Callable[[int], Awaitable[None]]
-"""Takes room for so many bytes of an answer; see `Answerer.reply`."""
+"""Takes room for so many bytes of an answer; see `Answerer.ask`."""
 
 
 async def no_room(size: int) -> None:
     """The room of answers without bulk, and of those that are made once for all clients."""
+
+
+BulkRequest: TypeAlias = Retrieve | Submit | Hint
+"""Requests that bring bulk to their client's carrier."""
+
+
+class Begun(Protocol):
+    """A request whose bulk may come."""
+
+    async def complete(self, bulk: memoryview, room: Room) -> Reply:
+        """Carry the request out, now that all of it has come; the answer to a request that is refused is the reason.
+
+        Args:
+            bulk: the bytes that came with it.
+            room: see `Answerer.ask`.
+
+        Raises:
+            AbuseError: the client goes on beyond its limits; the error carries the last answer.
+            PeerViolationError: no client that keeps the protocol sends this.
+        """
 
 
 class Answerer(Protocol):
@@ -28,21 +49,27 @@ class Answerer(Protocol):
     def bulk_sizes(self) -> frozenset[int]:
         """The exact sizes in bytes that a request's bulk can have now, if it has any."""
 
-    def arriving(self, client: str) -> AbstractContextManager[None]:
-        """Count a request with bulk that has begun to come, until all of it has; it stays counted if the context fails.
+    def begin(self, client: str, message: BulkRequest, size: int) -> AbstractAsyncContextManager[Begun]:
+        """Decide whether a request's bulk may come, before it is read.
 
-        Raises:
-            RequestRefusedError: it is above the limit.
-            AbuseError: the client went on above its limits.
-        """
-
-    async def reply(self, client: str, message: FromClient, bulk: memoryview, room: Room) -> Reply:
-        """Carry a request out; the answer to a request that is refused is the reason.
+        A request that ends in the context before it is completed counts as one that has broken off.
 
         Args:
             client: who asks.
             message: the request.
-            bulk: the bytes that came with it.
+            size: the bytes of bulk that come with it.
+
+        Raises:
+            RequestRefusedError: they may not.
+            AbuseError: the client went on above its limits.
+        """
+
+    async def ask(self, client: str, message: FromClient, room: Room) -> Reply:
+        """Carry out a request that brings no bulk; the answer to a request that is refused is the reason.
+
+        Args:
+            client: who asks.
+            message: the request.
             room: takes room for an answer with so many bytes of its own. It is called just before the answer is made,
                 so that a request that waits for its other half holds nothing that others need. Raises
                 `RequestRefusedError` if there is no room in time.
@@ -51,3 +78,14 @@ class Answerer(Protocol):
             AbuseError: the client goes on beyond its limits; the error carries the last answer.
             PeerViolationError: no client that keeps the protocol sends this.
         """
+
+
+def bringing_bulk(message: FromClient) -> BulkRequest:
+    """A message that brings bulk, as one that may.
+
+    Raises:
+        RequestRefusedError: no bulk belongs to it.
+    """
+    if isinstance(message, Retrieve | Submit | Hint):
+        return message
+    raise RequestRefusedError.because("malformed", f"no bulk belongs to the request {type(message).__name__}")

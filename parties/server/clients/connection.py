@@ -3,8 +3,8 @@
 Rules:
 
 - A request is read only if it declares a size that some request of this task has: a head alone, or a head and a bulk
-  of one of the task's exact sizes. Room for a bulk is lent as the bulk comes (see
-  `parties.server.clients.memory_budget`); a request with bulk counts once it begins, until all of it has come.
+  of one of the task's exact sizes. Its bulk is read once it has been granted, by its head. Room for a bulk is lent as
+  the bulk comes (see `parties.server.clients.memory_budget`).
 - An answer with bulk has its room before it is made, and until its client has taken it.
 - While others wait for room, the slowest message gives up its own: a client whose request is slowest is told to come
   back, and one that reads its answer slowest loses its connection.
@@ -19,19 +19,20 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn
 
 import trio
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import ChannelError, PeerViolationError
-from fsl_async.wire.codec import decode, encode
+from fsl_async.wire.codec import decode, decode_beginning, encode
 from fsl_async.wire.messages import AskOutcome, Enter, FromClient, Message, Refused
 from parties.events import BudgetMoved, Observer
-from parties.server.clients.answerer import NOTHING, Answerer, Reply, no_room
+from parties.server.clients.answerer import NOTHING, Answerer, Reply, Room, bringing_bulk, no_room
 from parties.server.clients.memory_budget import Budget, Loan
 from parties.server.limits import ConversationLimits
 from parties.server.refusals import AbuseError, RequestRefusedError
@@ -54,7 +55,6 @@ class ClientConnections:
     """All clients' connections to one server, and what they share.
 
     Args:
-        answerer: carries out what they ask for.
         longest: the longest bulk of a request that the task implies, in bytes.
         longest_answer: the longest bulk of an answer that is made for one client, likewise.
         limits: what they are allowed.
@@ -67,14 +67,12 @@ class ClientConnections:
 
     def __init__(
         self,
-        answerer: Answerer,
         longest: int,
         longest_answer: int,
         limits: ConversationLimits,
         traffic: Traffic,
         observe: Observer,
     ) -> None:
-        self.answerer = answerer
         self.longest = longest + LONGEST_HEAD
         self.limits = limits
         self.traffic = traffic
@@ -88,14 +86,19 @@ class ClientConnections:
         requests, answers = self.request_memory, self.answer_memory
         self._observe(BudgetMoved(used=requests.used + answers.used, limit=requests.limit + answers.limit))
 
-    async def hold(self, channel: Channel, client: str) -> None:
+    async def hold(self, channel: Channel, client: str, answerer: Answerer) -> None:
         """Answer a client's requests until it closes or has been silent for too long.
+
+        Args:
+            channel: the connection.
+            client: who is at its other end.
+            answerer: carries out what is asked for.
 
         Raises:
             PeerViolationError: the client broke the message rules.
             ChannelError: the connection was lost, or the client was too slow.
         """
-        await _Conversation(self, channel, client).run()
+        await _Conversation(self, channel, client, answerer).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +110,17 @@ class _Answer:
     loan: Loan
 
 
+def _no_loan(client: str) -> Loan:
+    """The room of an answer that takes none."""
+    return Loan(client, 0, 0)
+
+
 class _Conversation:
     """Requests and answers over one channel."""
 
-    def __init__(self, shared: ClientConnections, channel: Channel, client: str) -> None:
+    def __init__(self, shared: ClientConnections, channel: Channel, client: str, answerer: Answerer) -> None:
         self._shared = shared
+        self._answerer = answerer
         self._limits = shared.limits
         self._pace = shared.limits.pace
         self._channel = channel
@@ -134,7 +143,7 @@ class _Conversation:
         async with AsyncExitStack() as lent:
             if length <= LONGEST_HEAD:
                 answer = await self._carry_out(await self._channel.receive(length, pace=self._pace), lent)
-            elif any(0 < length - size <= LONGEST_HEAD for size in self._shared.answerer.bulk_sizes()):
+            elif any(0 < length - size <= LONGEST_HEAD for size in self._answerer.bulk_sizes()):
                 answer = await self._carry_out_with_bulk(length, lent)
             else:
                 await self._refuse_size(length)
@@ -152,18 +161,24 @@ class _Conversation:
         """Carry out a request with room lent for it, which is given back before the answer is sent."""
         async with AsyncExitStack() as request:
             try:
-                data = await self._arrived(await self._begun(self._shared.request_memory, length, request))
+                loan = await self._begun(self._shared.request_memory, length, request)
+                await self._lend(self._shared.request_memory, loan, min(length, FIRST_ROOM))
+                with loan.moving():
+                    return await self._carry_out_as_it_comes(loan, lent)
+                raise self._busy(f"{loan.moved:,} of {length:,} bytes came while others waited for their room")
             except RequestRefusedError as refusal:
                 await request.aclose()
                 await self._refuse(refusal)
-                return None
-            return await self._carry_out(data, lent)
+            except AbuseError as abuse:
+                await self._send(abuse.message)
+                raise
+        return None
 
-    async def _arrived(self, loan: Loan) -> bytearray:
-        """Receive a request's bytes; room is lent as they come.
+    async def _carry_out_as_it_comes(self, loan: Loan, lent: AsyncExitStack) -> _Answer:
+        """Receive a request, once its beginning has been granted, and carry it out; room is lent as its bytes come.
 
         Raises:
-            RequestRefusedError: there is no room for it, or too many requests of its client have broken off.
+            RequestRefusedError: it is not granted, or there is no room for it.
             AbuseError: its client went on above its limits.
         """
 
@@ -171,15 +186,17 @@ class _Conversation:
             loan.moved = taken
             await self._lend(self._shared.request_memory, loan, size)
 
-        await self._lend(self._shared.request_memory, loan, min(loan.total, FIRST_ROOM))
-        try:
-            with self._shared.answerer.arriving(self._client):
-                with loan.moving():
-                    return await self._channel.receive(loan.total, pace=self._pace, room=room)
-                raise self._busy(f"{loan.moved:,} of {loan.total:,} bytes came while others waited for their room")
-        except AbuseError as abuse:
-            await self._send(abuse.message)
-            raise
+        beginning = await self._channel.beginning(LONGEST_HEAD, pace=self._pace)
+        message, start = decode_beginning(beginning, loan.total, FromClient, self._client)
+        message = bringing_bulk(message)
+        async with AsyncExitStack() as granted:
+            with loan.held_up():
+                begin = self._answerer.begin(self._client, message, loan.total - start)
+                begun = await granted.enter_async_context(begin)
+            data = await self._channel.receive(loan.total, pace=self._pace, room=room)
+            self._shared.traffic.received(self._client, message, len(data))
+            with loan.held_up():
+                return await self._answered(partial(begun.complete, memoryview(data)[start:]), lent)
 
     async def _begun(self, budget: Budget, size: int, lent: AsyncExitStack) -> Loan:
         """A loan for this client, if its turn comes in time; it lasts as long as the stack."""
@@ -207,7 +224,7 @@ class _Conversation:
         await self._channel.discard(pace=self._pace)
 
     async def _carry_out(self, data: bytearray, lent: AsyncExitStack) -> _Answer | None:
-        """Carry out a request and return its answer; None if the client leaves while it waits for the answer.
+        """Carry out a short request and return its answer; None if the client leaves while it waits for the answer.
 
         Args:
             data: the request.
@@ -215,10 +232,23 @@ class _Conversation:
         """
         message, bulk = decode(data, FromClient, self._client)
         self._shared.traffic.received(self._client, message, len(data))
-        loan = Loan(self._client, 0, 0)
-        if isinstance(message, Enter | AskOutcome):
-            reply = await self._while_present(message)
-            return None if reply is None else _Answer(*reply, loan)
+        try:
+            if bulk:
+                async with self._answerer.begin(self._client, bringing_bulk(message), len(bulk)) as begun:
+                    return await self._answered(partial(begun.complete, bulk), lent)
+            if isinstance(message, Enter | AskOutcome):
+                reply = await self._while_present(message)
+                return None if reply is None else _Answer(*reply, _no_loan(self._client))
+            return await self._answered(partial(self._answerer.ask, self._client, message), lent)
+        except RequestRefusedError as refusal:
+            return _Answer(refusal.message, NOTHING, _no_loan(self._client))
+        except AbuseError as abuse:
+            await self._send(abuse.message)
+            raise
+
+    async def _answered(self, carry_out: Callable[[Room], Awaitable[Reply]], lent: AsyncExitStack) -> _Answer:
+        """Carry out a request that has come, and show its client signs of life meanwhile."""
+        loan = _no_loan(self._client)
 
         async def room(own: int) -> None:
             nonlocal loan
@@ -228,8 +258,7 @@ class _Conversation:
 
         async with self._alive():
             try:
-                reply = await self._shared.answerer.reply(self._client, message, bulk, room)
-                return _Answer(*reply, loan)
+                return _Answer(*await carry_out(room), loan)
             except AbuseError as abuse:
                 await self._send(abuse.message)
                 raise
@@ -249,7 +278,7 @@ class _Conversation:
         reply: Reply | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._notice_leaving, nursery.cancel_scope)
-            reply = await self._shared.answerer.reply(self._client, message, NOTHING, no_room)
+            reply = await self._answerer.ask(self._client, message, no_room)
             nursery.cancel_scope.cancel()
         return reply
 

@@ -13,11 +13,13 @@ little. Rules:
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from operator import itemgetter
+from typing import TypeAlias
 
 import trio
 
@@ -114,6 +116,14 @@ class Loan:
         return left if seconds < self.spared else inf
 
 
+Ranked: TypeAlias = tuple[int, int]
+"""Of a message that has begun: the bytes that it lacks, and those that it gives back at its end."""
+
+
+def _ranked(loan: Loan) -> Ranked:
+    return loan.total - loan.held, loan.held
+
+
 class Budget:
     """So many bytes, lent to clients' messages.
 
@@ -132,7 +142,9 @@ class Budget:
         self.used = 0
         self._loans: dict[str, Loan] = {}
         self._begun: set[Loan] = set()
-        self._waiting: list[Loan] = []
+        self._growing: dict[Loan, None] = {}
+        self._coming: dict[Loan, None] = {}
+        self._order: list[Ranked] | None = None
         self._judges_at = -inf
 
     @asynccontextmanager
@@ -160,6 +172,7 @@ class Budget:
             if loan.held:
                 self._begun.remove(loan)
                 self.used -= loan.held
+                self._order = None
                 self._moved()
             self._grant()
 
@@ -171,7 +184,8 @@ class Budget:
         if size <= loan.held:
             return
         loan.wants, loan.granted = size, trio.Event()
-        self._waiting.append(loan)
+        waiting = self._growing if loan.held else self._coming
+        waiting[loan] = None
         self._grant()
         try:
             with loan.held_up():
@@ -181,33 +195,46 @@ class Budget:
                         break
                     self._press()
         finally:
-            if loan in self._waiting:
-                self._waiting.remove(loan)
+            if loan in waiting:
+                del waiting[loan]
                 self._grant()  # others may have waited behind it
 
     def _grant(self) -> None:
         """Lend what can be lent: first to messages that have begun, then in order; none overtakes the first of them."""
-        blocked = False
-        for loan in sorted(self._waiting, key=lambda waiting: not waiting.held):
-            if not loan.held and blocked:
+        refused = [loan for loan in list(self._growing) if not self._lent(loan, self._growing)]
+        while self._coming and not refused:
+            first = next(iter(self._coming))
+            if not self._lent(first, self._coming):
                 return
-            if self._is_safe(loan):
-                self._waiting.remove(loan)
-                self._begun.add(loan)
-                self.used += loan.wants - loan.held
-                loan.held = loan.wants
-                loan.granted.set()
-                self._moved()
-            else:
-                blocked = True
+
+    def _lent(self, loan: Loan, waiting: dict[Loan, None]) -> bool:
+        """Lend a loan that waits what it wants, if that is safe; whether it was."""
+        if not self._is_safe(loan):
+            return False
+        del waiting[loan]
+        self._begun.add(loan)
+        self.used += loan.wants - loan.held
+        loan.held = loan.wants
+        self._order = None
+        loan.granted.set()
+        self._moved()
+        return True
 
     def _is_safe(self, asking: Loan) -> bool:
-        """Whether all that have begun can be finished, one after the other, if this one gets what it wants."""
+        """Whether all that have begun can be finished, one after the other, if this one gets what it wants.
+
+        All could be before: so where there is enough for this one to its end, they still can.
+        """
         free = self.limit - self.used - (asking.wants - asking.held)
-        if free < 0:
-            return False
-        others = [(loan.total - loan.held, loan.held) for loan in self._begun if loan is not asking]
-        for missing, size in sorted([*others, (asking.total - asking.wants, asking.wants)]):
+        if free < 0 or asking.total - asking.wants <= free:
+            return free >= 0
+        if self._order is None:
+            self._order = sorted(map(_ranked, self._begun))
+        others = list(self._order)
+        if asking.held:
+            del others[bisect_left(others, _ranked(asking))]  # one that is equal will do
+        insort(others, (asking.total - asking.wants, asking.wants))
+        for missing, size in others:
             if missing > free:
                 return False
             free += size

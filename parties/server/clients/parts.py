@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from fsl_async.derivation import seed_commitment
 from fsl_async.digests import KEY_BYTES, same
+from fsl_async.errors import StorageError
 from fsl_async.server.aggregation import Submission
-from fsl_async.task import Task
 from fsl_async.wire.messages import Hint, Recall, Retrieve, Submit
-from fsl_async.wire.public_part import Layout, Part, first_padding
+from fsl_async.wire.public_part import Layout
+from parties.server.clients.deposits import Deposit, examine
 from parties.server.refusals import RequestRefusedError
-from parties.server.round.assembly import RequestKey
 from parties.server.round.run import RoundRun
-from parties.server.sessions import Sessions
+from parties.server.sessions import Sessions, StoredOrigin
+from parties.server.store_layout import RequestKey, part_name
 
 
 def check_seed(run: RoundRun, client: str, message: Retrieve | Submit) -> None:
@@ -26,20 +27,45 @@ def check_seed(run: RoundRun, client: str, message: Retrieve | Submit) -> None:
         raise RequestRefusedError.because("malformed", "the master seed does not match its commitment")
 
 
-async def session_trees(sessions: Sessions, run: RoundRun, client: str, message: Recall | Hint) -> Submission:
+async def session_trees(sessions: Sessions, run: RoundRun, client: str, message: Recall) -> Submission:
     """The submission that brought the trees of a client's session.
 
     Raises:
         RequestRefusedError: the client has no session here, or means other trees, for which its hints are no values.
     """
     session = await sessions.of(run.config, client)
-    if not same(session.commitments[run.server], message.session):
-        explanation = "your session has other trees here, as if an older state of yours had been put back"
-        raise RequestRefusedError.because("no-session", f"{explanation}; your next call begins a new session")
+    _check_meant(run, session.commitments, message)
     return session
 
 
-async def assemble(run: RoundRun, key: RequestKey, announced: bytes, bulk: memoryview, layout: Layout) -> bytes:
+async def session_origin(sessions: Sessions, run: RoundRun, client: str, message: Hint) -> StoredOrigin:
+    """Where the trees of a client's session come from.
+
+    Raises:
+        RequestRefusedError: the client has no session here, or means other trees, for which its hints are no values.
+    """
+    origin = await sessions.origin(client)
+    _check_meant(run, origin.commitments, message)
+    return origin
+
+
+def _check_meant(run: RoundRun, commitments: tuple[bytes, bytes], message: Recall | Hint) -> None:
+    if not same(commitments[run.server], message.session):
+        explanation = "your session has other trees here, as if an older state of yours had been put back"
+        raise RequestRefusedError.because("no-session", f"{explanation}; your next call begins a new session")
+
+
+def check_carried(run: RoundRun, client: str) -> None:
+    """Refuse bulk that is brought to the server that is not its client's carrier.
+
+    Raises:
+        RequestRefusedError: this server is not.
+    """
+    if run.config.carrier(client) != run.server:
+        raise RequestRefusedError.because("malformed", "0 bytes of public part expected from you: you are not carried")
+
+
+async def assemble(run: RoundRun, key: RequestKey, announced: bytes, deposit: Deposit | None, layout: Layout) -> bytes:
     """Wait until both halves of a request are here, and record that they agree.
 
     A hint to its carrier announces no digest, because the carrier computes it from the part. A repeat needs no part:
@@ -49,44 +75,53 @@ async def assemble(run: RoundRun, key: RequestKey, announced: bytes, bulk: memor
         run: the round.
         key: the request.
         announced: the digest of the public part that the client announces; empty in a hint to its carrier.
-        bulk: the public part on its carrier; empty on the other server, to which it is forwarded.
+        deposit: what the client has brought to its carrier; None on the other server, to which it is forwarded.
         layout: how the public part lies.
 
     Returns:
         The digest of the public part.
 
     Raises:
-        RequestRefusedError: a part has another size or form than its layout, the halves differ, or the round closed.
+        RequestRefusedError: nothing was brought to the carrier, the halves differ, what was forwarded has not the form
+            that it must have, or the round closed.
         StorageError: the request could not be recorded.
     """
     is_carrier = run.config.carrier(key.client) == run.server
-    expected = layout.size if is_carrier else 0
-    if len(bulk) != expected:
+    if is_carrier and deposit is None and layout.size == 0:
+        deposit = await _empty(run, key, layout)
+    if is_carrier and deposit is None:
         raise RequestRefusedError.because(
-            "malformed", f"{expected} bytes of public part expected from you, {len(bulk)} came"
+            "malformed", "the bytes of the public part are expected from you, and nothing came"
         )
-    came = run.records.name(key, Part(layout, bulk)) if is_carrier else b""
+    came = b"" if deposit is None else deposit.part
     announced = announced or came
     run.requests.direct(key, announced)
-    if is_carrier:
+    if deposit is not None:
+        run.records.note_tree(key, came, deposit.tree)
         run.requests.public(key, came)
     await run.requests.assembled(key)
     if not run.records.is_noted(key, announced):
-        part = bulk if is_carrier else await run.part(key, announced)
-        _check_form(run.config.shape, layout, part)
-        await run.records.keep_request(key, announced, *((part,) if is_carrier else ()))
+        if deposit is None:
+            await _check_form(run, key, announced, layout)
+        await run.records.keep_request(key, announced)
     if is_carrier:
         run.outbox.forward(key, announced)
     return announced
 
 
-def _check_form(task: Task, layout: Layout, part: memoryview) -> None:
-    """Refuse a part of another size than its layout's, or with bits set that nothing reads: one part, one encoding."""
-    if len(part) != layout.size:
-        raise RequestRefusedError.because("malformed", f"{layout.size} bytes of public part expected, {len(part)} came")
-    padded = first_padding(task, layout, part)
-    if padded is not None:
-        (block, forest), kind = padded
-        raise RequestRefusedError.because(
-            "malformed", f"block {block}, forest {forest}: padding behind the bits of its {kind} must be zero"
-        )
+async def _empty(run: RoundRun, key: RequestKey, layout: Layout) -> Deposit:
+    """The deposit of a part of no bytes, as trees over blocks of a single row have: no bulk comes for it."""
+    deposit = examine(run.config.shape, layout, memoryview(b""))
+    await run.records.blobs.put(part_name(run.records.prefix, key, deposit.part))
+    return deposit
+
+
+async def _check_form(run: RoundRun, key: RequestKey, part: bytes, layout: Layout) -> None:
+    """Refuse a part that was forwarded, and is not what its client's message says: it would fit no evaluation."""
+    if wrong := run.records.malformed(key, part):
+        raise RequestRefusedError.because("malformed", wrong)
+    size = await run.records.part_size(key, part)
+    if size is None:  # it was here when this server started, and no client is to blame that it is gone
+        raise StorageError(f"{key.client!r}'s part {part.hex()[:8]} has come before, and its blob is missing")
+    if size != layout.size:
+        raise RequestRefusedError.because("malformed", f"{layout.size} bytes of public part expected, {size} came")

@@ -7,13 +7,18 @@ sent.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias, assert_never
 
-from fsl_async.bounds import private_bytes
+import trio
+
 from fsl_async.errors import StorageError
-from fsl_async.task import ProtocolName, Task
+from fsl_async.task import ProtocolName
 from fsl_async.union import union_task
+from fsl_async.wire.block_parts import parts_of
 from fsl_async.wire.messages import (
     AskOutcome,
     AskTask,
@@ -27,10 +32,11 @@ from fsl_async.wire.messages import (
     Submit,
     TaskIs,
 )
-from fsl_async.wire.public_part import Layout, Trees, dense_bytes
-from parties.events import Warned
 from parties.server.actor import Actor
-from parties.server.clients.answerer import NOTHING, Reply, Room
+from parties.server.clients.answerer import NOTHING, BulkRequest, Reply, Room
+from parties.server.clients.depositing import told_of_no_room
+from parties.server.clients.deposits import Deposit, Wanted, bulk_sizes
+from parties.server.clients.parts import check_carried
 from parties.server.clients.retrievals import Retrievals, longest_answer
 from parties.server.clients.statements import Statements
 from parties.server.clients.submissions import Submissions
@@ -40,6 +46,9 @@ from parties.server.round.quota import Counted
 from parties.server.round.records import submission_bytes
 from parties.server.round.run import RoundRun
 from parties.storage.store import StoreLostError
+
+LONGEST_WEIGHT = 8
+"""Bytes of a weight of a model at most."""
 
 CountedRequest: TypeAlias = Retrieve | Recall | Download | Submit | Hint
 """Requests of which a client has a limited number in a round."""
@@ -51,8 +60,21 @@ FOREIGN: dict[ProtocolName, tuple[type[CountedRequest], ...]] = {
 }
 """By what a round runs, the requests that do not belong into it."""
 
-RETRY_AFTER = 30
-"""Seconds after which to ask a server again that cannot store anything: an operator has to make room."""
+
+LongRequest: TypeAlias = AskTask | Enter | AskOutcome
+"""Questions whose answers may take long; they are not counted."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A question that cannot be answered now.
+
+    Attributes:
+        after: of somebody who asks to take part: in a round with a number above this; None where the end of a round is
+            asked for.
+    """
+
+    after: int | None
 
 
 class RequestHandler:
@@ -72,65 +94,148 @@ class RequestHandler:
         self._setup = actor.setup
         self._task = actor.setup.task
         known = union_task(self._task) if self._task.finds_unions else self._task
-        self._sizes = {b"": _bulk_sizes(known)}
-        self.longest_bulk = max(*_bulk_sizes(known), submission_bytes(self._task))
+        self._sizes = {b"": bulk_sizes(known)}
+        self.longest_bulk = max(*bulk_sizes(known), submission_bytes(self._task))
         self.longest_answer = longest_answer(self._task, actor.setup.model)
         self._retrievals = Retrievals(actor.records, self.longest_answer)
         self._submissions = Submissions(actor)
-        self._statements = Statements(self._task, self._setup.identity)
+        self._statements = Statements(self._task, self._setup.identity, self._setup.lane)
 
     def bulk_sizes(self) -> frozenset[int]:
         """The exact sizes of a request's bulk, in the running round and in the last one, whose clients may be late."""
         run = self._rounds.running
         if run is not None and self._task.finds_unions and run.round_id not in self._sizes:
-            self._sizes[run.round_id] = _bulk_sizes(run.config.shape)
+            self._sizes[run.round_id] = bulk_sizes(run.config.shape)
         for forgotten in list(self._sizes)[1:-2]:
             del self._sizes[forgotten]
         return frozenset().union(*self._sizes.values())
 
-    def arriving(self, client: str) -> AbstractContextManager[None]:
-        """Count a request that has begun to come, until all of it has come; see `Answerer.arriving`."""
-        run = self._rounds.running
-        return nullcontext() if run is None else run.quota.arriving(client)
+    @asynccontextmanager
+    async def begin(self, client: str, message: BulkRequest, size: int) -> AsyncIterator[GrantedHere]:
+        """Check and count a request before its bulk is read; see `CoreCalls.begin`."""
+        run, counted = self._rounds.open_round(message.round_id, client), self._kind(message)
+        run.quota.count(client, *counted)
+        try:
+            async with self._judging(run, client, message):
+                wanted = Wanted.of(run.config, client, message, await self._checked(run, client, message))
+                check_carried(run, client)
+                wanted.check_size(size)
+        except StoreLostError:
+            raise  # a server that cannot store what it acknowledges must end
+        except StorageError as error:
+            raise told_of_no_room(error, self._setup.observe) from error
+        with ExitStack() as arriving:
+            arriving.enter_context(run.quota.arriving(client))
+            granted = GrantedHere(self, run, client, message, wanted, counted, arriving)
+            try:
+                yield granted
+            except BaseException:
+                if granted.is_coming:  # it has broken off, and counts as that
+                    run.quota.give_back(client, *counted)
+                raise
 
-    async def reply(self, client: str, message: FromClient, bulk: memoryview, room: Room) -> Reply:
-        """Carry a request out; see `Answerer.reply`."""
+    async def ask(self, client: str, message: FromClient, room: Room) -> Reply:
+        """Carry out a request that brings no bulk; see `CoreCalls.ask`."""
+        return await self._replying(partial(self._asked, client, message, room))
+
+    def offhand(self, client: str, message: LongRequest) -> Reply | Waiting | None:
+        """The answer of `at_once` to the questions that come most; None where that has to read or compute something."""
+        match message:
+            case Enter(known=known) if not known or self._rounds.recalls(known):
+                return self._entered(client, message, strange=False)
+            case AskOutcome(round_id=round_id):
+                run = self._rounds.find(round_id)
+                return Waiting(None) if run is not None and not run.settled.is_set() else None
+            case _:
+                return None
+
+    async def at_once(self, client: str, message: LongRequest) -> Reply | Waiting:
+        """Answer a question whose answer may take long, if it can be answered now."""
         try:
             match message:
                 case AskTask():
                     return TaskIs(self._task.canonical()), NOTHING
-                case Enter(after=after, known=known):
-                    strange = bool(known) and not await self._rounds.knows(known)
-                    run = await self._rounds.asked(client, 0 if strange else after)
-                    return Opened(run.config.canonical(), strange, run.is_drawn(client)), NOTHING
+                case Enter(known=known):
+                    return self._entered(client, message, strange=await self._is_strange(known))
                 case AskOutcome(round_id=round_id):
-                    return self._statements.sign(await self._rounds.settled_report(round_id), client)
-                case Retrieve() | Recall() | Download() | Submit() | Hint():
-                    return await self._counted(client, message, bulk, room)
+                    report = await self._rounds.report(round_id)
+                    return Waiting(None) if report is None else await self._statements.sign(report, client)
                 case _:
                     assert_never(message)
+        except RequestRefusedError as refusal:
+            return refusal.message, NOTHING
+
+    async def _asked(self, client: str, message: FromClient, room: Room) -> Reply:
+        match message:
+            case AskTask():
+                return TaskIs(self._task.canonical()), NOTHING
+            case Enter(known=known):
+                strange = await self._is_strange(known)
+                run = await self._rounds.asked(client, _after(message, strange=strange))
+                return self._opened(run, client, strange=strange)
+            case AskOutcome(round_id=round_id):
+                return await self._statements.sign(await self._rounds.settled_report(round_id), client)
+            case Retrieve() | Recall() | Download() | Submit() | Hint():
+                return await self._counted(client, message, room)
+            case _:
+                assert_never(message)
+
+    async def _is_strange(self, known: bytes) -> bool:
+        """Whether a client says that it took part in a round that is unknown here."""
+        return bool(known) and not await self._rounds.knows(known)
+
+    def _entered(self, client: str, message: Enter, *, strange: bool) -> Reply | Waiting:
+        """The round that is asked for, if it is open."""
+        after = _after(message, strange=strange)
+        run = self._rounds.open_after(after)
+        return Waiting(after) if run is None else self._opened(run, client, strange=strange)
+
+    def _opened(self, run: RoundRun, client: str, *, strange: bool) -> Reply:
+        return Opened(run.config.canonical(), strange, run.is_drawn(client)), NOTHING
+
+    async def _counted(self, client: str, message: CountedRequest, room: Room) -> Reply:
+        """Carry out a request that is counted, and brings no bulk."""
+        found, counted = self._rounds.found, self._kind(message)
+        if isinstance(message, Download) and found is not None and message.round_id == found.round_id:
+            with found.quota.request(client, *counted):
+                return await self._retrievals.download_found(found, message, room)
+        run = self._rounds.open_round(message.round_id, client)
+        run.quota.count(client, *counted)
+        async with self._judging(run, client, message):
+            if isinstance(message, Retrieve | Submit | Hint):
+                await self._checked(run, client, message)
+            return await self._carry_out(run, client, message, None, room)
+
+    def forget(self, client: str, message: FromClient) -> None:
+        """Have a request not counted that brings no bulk: whoever asked for the client is gone, and not the client."""
+        if not isinstance(message, CountedRequest):
+            return
+        run, found = self._rounds.find(message.round_id), self._rounds.found
+        if run is not None:
+            run.quota.give_back(client, *self._kind(message))
+        elif found is not None and message.round_id == found.round_id:
+            found.quota.give_back(client, *self._kind(message))
+
+    @asynccontextmanager
+    async def _judging(self, run: RoundRun, client: str, message: CountedRequest) -> AsyncIterator[None]:
+        """Note what becomes of a counted request: how it counts, and what it is evidence of."""
+        with run.quota.carried_out(client, *self._kind(message)):
+            try:
+                yield
+            except ContradictionError as seen:
+                await self._records.evidence.keep(_evidence(run, client, seen))
+                raise
+
+    async def _replying(self, carry_out: Callable[[], Awaitable[Reply]]) -> Reply:
+        """Carry something out; the answer to what is refused is the reason."""
+        try:
+            return await carry_out()
         except RequestRefusedError as refusal:
             return refusal.message, NOTHING
         except StoreLostError:
             raise  # a server that cannot store what it acknowledges must end
         except StorageError as error:
-            self._setup.observe(Warned(about="store", explanation=str(error)))
-            busy = RequestRefusedError.because("busy", "the server cannot store anything at present", RETRY_AFTER)
-            return busy.message, NOTHING
-
-    async def _counted(self, client: str, message: CountedRequest, bulk: memoryview, room: Room) -> Reply:
-        """Carry out a request that is counted."""
-        found = self._rounds.found
-        if isinstance(message, Download) and found is not None and message.round_id == found.round_id:
-            with found.quota.request(client, *self._kind(message)):
-                return await self._retrievals.download_found(found, message, room)
-        run = self._rounds.open_round(message.round_id, client)
-        with run.quota.request(client, *self._kind(message)):
-            try:
-                return await self._carry_out(run, client, message, bulk, room)
-            except ContradictionError as seen:
-                await self._records.evidence.keep(_evidence(run, client, seen))
-                raise
+            return told_of_no_room(error, self._setup.observe).message, NOTHING
 
     def _kind(self, message: CountedRequest) -> tuple[Counted, str]:
         """As what a request is counted, and which of several things it asks for."""
@@ -139,33 +244,126 @@ class RequestHandler:
                 return Counted.RETRIEVAL, ""
             case Submit() | Hint():
                 return Counted.ATTEMPT, ""
-            case Download(block=block, union=union, whole=whole):
-                names = {entry.name for entry in self._task.blocks}
-                return Counted.DOWNLOAD, f"{block}, {union}, {whole}" if block in names else ""
+            case Download(block=block, union=union, whole=whole, part=part):
+                parts = {entry.name: len(parts_of(entry.weights * LONGEST_WEIGHT)) for entry in self._task.blocks}
+                there = part < parts.get(block, 0)
+                return Counted.DOWNLOAD, f"{block}, {union}, {whole}, {part}" if there else ""
+            case _:
+                assert_never(message)
+
+    async def _checked(self, run: RoundRun, client: str, message: BulkRequest) -> bytes:
+        """Check what a request's message says, and return the client's master seed here.
+
+        Raises:
+            RequestRefusedError: it is not carried out, whatever its bulk is.
+        """
+        _check_foreign(run, message)
+        match message:
+            case Retrieve():
+                self._retrievals.check(run, client, message)
+                return message.seed
+            case Submit():
+                self._submissions.check(run, client, message)
+                return message.seed
+            case Hint():
+                return (await self._submissions.origin(run, client, message)).msk
             case _:
                 assert_never(message)
 
     async def _carry_out(
-        self, run: RoundRun, client: str, message: CountedRequest, bulk: memoryview, room: Room
+        self, run: RoundRun, client: str, message: CountedRequest, deposit: Deposit | None, room: Room
     ) -> Reply:
-        if isinstance(message, FOREIGN[run.config.protocol]):
-            what = "neither retrieves nor recalls" if run.config.protocol == "psu" else "takes no submissions"
-            raise RequestRefusedError.because(
-                "malformed", f"round {run.config.number} runs {run.config.protocol}: it {what}"
-            )
+        _check_foreign(run, message)
         match message:
             case Download():
                 return await self._retrievals.download(run, message, room)
             case Retrieve():
-                return await self._retrievals.retrieve(run, client, message, bulk, room)
+                return await self._retrievals.retrieve(run, client, message, deposit, room)
             case Recall():
                 return await self._retrievals.recall(run, client, message, room)
             case Submit():
-                return await self._submissions.submit(run, client, message, bulk)
+                return await self._submissions.submit(run, client, message, deposit)
             case Hint():
-                return await self._submissions.hint(run, client, message, bulk)
+                return await self._submissions.hint(run, client, message, deposit)
             case _:
                 assert_never(message)
+
+    async def complete(self, begun: GrantedHere, deposit: Deposit, room: Room) -> Reply:
+        """Carry out a request whose bulk is put."""
+
+        async def carry_out() -> Reply:
+            await self._erase_if_late(begun)
+            async with self._judging(begun.run, begun.client, begun.message):
+                run = self._rounds.open_round(begun.message.round_id, begun.client)
+                return await self._carry_out(run, begun.client, begun.message, deposit, room)
+
+        return await self._replying(carry_out)
+
+    async def _erase_if_late(self, begun: GrantedHere) -> None:
+        """Erase bulk that was put when its round's had been erased already."""
+        past, number = self._rounds.past, begun.run.config.number
+        if past and self._setup.blobs is not None and number <= past[-1].report.number - self._setup.schedule.retention:
+            await self._records.blobs.erase(f"{begun.wanted.prefix}/")
+
+    async def refuse(self, begun: GrantedHere, refusal: RequestRefusedError) -> Reply:
+        """Note that a request's bulk is not taken."""
+
+        async def carry_out() -> Reply:
+            async with self._judging(begun.run, begun.client, begun.message):
+                raise refusal
+
+        return await self._replying(carry_out)
+
+
+@dataclass
+class GrantedHere:
+    """A request whose bulk comes; it counts among those that are arriving until all of it has come."""
+
+    handler: RequestHandler
+    run: RoundRun
+    client: str
+    message: BulkRequest
+    wanted: Wanted
+    counted: tuple[Counted, str]
+    arriving: ExitStack
+    is_coming: bool = True
+
+    async def prepare(self, room: Room) -> None:
+        """See `Granted.prepare`; room is taken once both halves are here, when its bytes are noted as the client's."""
+        del room
+        await trio.lowlevel.checkpoint()
+
+    async def complete(self, deposit: Deposit, room: Room) -> Reply:
+        """See `Granted.complete`."""
+        self._come()
+        return await self.handler.complete(self, deposit, room)
+
+    async def refuse(self, refusal: RequestRefusedError) -> Reply:
+        """See `Granted.refuse`."""
+        self._come()
+        return await self.handler.refuse(self, refusal)
+
+    def forget(self) -> None:
+        """Have nothing counted: whoever took the bulk is gone, which is not the client's doing."""
+        self._come()
+        self.run.quota.give_back(self.client, *self.counted)
+
+    def _come(self) -> None:
+        self.is_coming = False
+        self.arriving.close()
+
+
+def _after(message: Enter, *, strange: bool) -> int:
+    """The number above which a round is asked for; any, where the client's last round is unknown here."""
+    return 0 if strange else message.after
+
+
+def _check_foreign(run: RoundRun, message: CountedRequest) -> None:
+    if isinstance(message, FOREIGN[run.config.protocol]):
+        what = "neither retrieves nor recalls" if run.config.protocol == "psu" else "takes no submissions"
+        raise RequestRefusedError.because(
+            "malformed", f"round {run.config.number} runs {run.config.protocol}: it {what}"
+        )
 
 
 def _evidence(run: RoundRun, client: str, seen: ContradictionError) -> Evidence:
@@ -179,12 +377,3 @@ def _evidence(run: RoundRun, client: str, seen: ContradictionError) -> Evidence:
         second=seen.second,
         explanation=f"{client!r} was told: {seen}{doubt}",
     )
-
-
-def _bulk_sizes(shape: Task) -> frozenset[int]:
-    """The bytes that a request brings to its client's carrier, for every request that has any."""
-    if shape.protocol == "psr":
-        return frozenset({Layout.retrieval(shape).size})
-    own = dense_bytes(shape) + private_bytes(shape)
-    submissions = {Layout.submission(shape, trees).size + own for trees in Trees}
-    return frozenset({Layout.retrieval(shape).size, *submissions})

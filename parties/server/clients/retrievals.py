@@ -14,16 +14,17 @@ from fsl_async.server.retrieval import Query
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.union import pack_union, union_task
 from fsl_async.wire.answer import AnswerLayout
-from fsl_async.wire.codec import BULK_LIMIT
+from fsl_async.wire.block_parts import parts_of
 from fsl_async.wire.messages import NO_RETRIEVAL, Answer, Block, Download, Recall, Retrieve
 from fsl_async.wire.public_part import Layout, Part
 from parties.server.clients.answerer import Reply, Room
+from parties.server.clients.deposits import Deposit
 from parties.server.clients.parts import assemble, check_seed, session_trees
 from parties.server.records import ServerRecords
 from parties.server.refusals import RequestRefusedError
-from parties.server.round.assembly import RequestKey
 from parties.server.round.run import RoundRun
 from parties.server.rounds import FoundUnion
+from parties.server.store_layout import RequestKey
 
 
 class Retrievals:
@@ -38,8 +39,8 @@ class Retrievals:
         self._records = records
         self._longest_answer = longest_answer
 
-    async def retrieve(self, run: RoundRun, client: str, message: Retrieve, bulk: memoryview, room: Room) -> Reply:
-        """Answer a retrieval with trees of its own.
+    def check(self, run: RoundRun, client: str, message: Retrieve) -> None:
+        """Check what a retrieval's message says, whatever becomes of its bulk.
 
         Raises:
             RequestRefusedError: it is not carried out.
@@ -50,13 +51,21 @@ class Retrievals:
             raise RequestRefusedError.because(
                 "malformed", f"retrievals are numbered from 1 to {retrievals}, not {message.query}"
             )
-        key = RequestKey(client, "retrieve", message.query)
         check_seed(run, client, message)
-        layout = Layout.retrieval(run.config.shape)
-        name = await assemble(run, key, message.public_digest, bulk, layout)
+        run.requests.check_direct(RequestKey(client, "retrieve", message.query), message.public_digest)
+
+    async def retrieve(
+        self, run: RoundRun, client: str, message: Retrieve, deposit: Deposit | None, room: Room
+    ) -> Reply:
+        """Answer a retrieval with trees of its own, whose message is checked.
+
+        Raises:
+            RequestRefusedError: it is not carried out.
+        """
+        key, layout = RequestKey(client, "retrieve", message.query), Layout.retrieval(run.config.shape)
+        name = await assemble(run, key, message.public_digest, deposit, layout)
         await room(self._longest_answer)
-        part = bulk or await run.part(key, name)
-        answer = await run.retrievals.answer(Query(message.seed, Part(layout, part)))
+        answer = await run.retrievals.answer(Query(message.seed, Part(layout, await run.part(key, name))))
         return Answer(round_id=run.round_id, query=message.query), answer
 
     async def recall(self, run: RoundRun, client: str, message: Recall, room: Room) -> Reply:
@@ -79,22 +88,18 @@ class Retrievals:
         """
         block = {block.name: block for block in run.config.task.blocks}.get(message.block)
         plain = {entry.name for entry in run.config.plain}
-        if message.union and message.whole:
-            raise RequestRefusedError.because("malformed", "either the union or the whole block, not both at once")
+        if message.union and (message.whole or message.part):
+            raise RequestRefusedError.because("malformed", "either the union or a part of the block, not both at once")
         if isinstance(block, Sparse) and run.config.union and message.union:
             await room(-(-block.rows // 8))
             content: Buffer = pack_union(run.union[block.name], block.rows)
         elif _is_whole(run.config.task, block, message):
             await room(0)  # it is the model's own memory
-            content = np.ascontiguousarray(run.model[message.block]).data.cast("B")
-            if len(content) > BULK_LIMIT:
-                raise RequestRefusedError.because(
-                    "malformed", f"{message.block!r} has {len(content):,} bytes, more than a message has"
-                )
+            content = _part(message, np.ascontiguousarray(run.model[message.block]).data.cast("B"))
         elif block is not None and block.name in plain and not message.union:
             array, rows = run.model[block.name], run.union[block.name]
             await room(max(1, len(rows)) * array[:1].nbytes)
-            content = restricted(array, rows).data.cast("B")
+            content = _part(message, restricted(array, rows).data.cast("B"))
         else:
             raise RequestRefusedError.because("malformed", f"{message.block!r} is not a block to be downloaded here")
         return Block(round_id=run.round_id, block=message.block), content
@@ -106,7 +111,7 @@ class Retrievals:
             RequestRefusedError: the union has no such block.
         """
         packed = found.packed.get(message.block)
-        if packed is None or not message.union:
+        if packed is None or not message.union or message.part:
             raise RequestRefusedError.because("malformed", f"{message.block!r} has no union to be downloaded here")
         await room(0)  # all clients share it
         return Block(round_id=found.round_id, block=message.block), packed
@@ -120,6 +125,20 @@ def _check_trees(run: RoundRun) -> None:
     """
     if not any(run.config.shape.sparse_blocks()):
         raise RequestRefusedError.because("malformed", "no block of this round is retrieved: download its blocks whole")
+
+
+def _part(message: Download, content: memoryview) -> memoryview:
+    """The part of a block that is asked for.
+
+    Raises:
+        RequestRefusedError: the block has no such part.
+    """
+    parts = parts_of(len(content))
+    if message.part >= len(parts):
+        raise RequestRefusedError.because(
+            "malformed", f"{message.block!r} has {len(parts)} parts, from 0: part {message.part} is none"
+        )
+    return content[parts[message.part]]
 
 
 def _is_whole(task: Task, block: Sparse | Dense | None, message: Download) -> bool:

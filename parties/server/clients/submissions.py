@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import trio
 
-from fsl_async.bounds import SALT_BYTES as BOUND_SALT_BYTES
-from fsl_async.bounds import binding, check_private, private_digest, terms_of
-from fsl_async.derivation import dense_digest, submission_digest
-from fsl_async.digests import DIGEST_BYTES, Domain, same
-from fsl_async.errors import PeerViolationError, StorageError
+from fsl_async.bounds import binding, private_bytes
+from fsl_async.derivation import submission_digest
+from fsl_async.digests import Domain
+from fsl_async.errors import StorageError
 from fsl_async.protocols import epochs, ssa
 from fsl_async.wire.messages import Hint, Receipt, Submit
-from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees, dense_bytes
+from fsl_async.wire.public_part import Layout, Trees, dense_bytes
 from parties.server.actor import Actor
 from parties.server.clients.answerer import NOTHING, Reply
-from parties.server.clients.parts import assemble, check_seed, session_trees
+from parties.server.clients.deposits import Deposit, check_salts
+from parties.server.clients.parts import assemble, check_seed, session_origin
 from parties.server.refusals import RequestRefusedError
-from parties.server.round.assembly import RequestKey
-from parties.server.round.records import OwnBulk, StoredSubmission
+from parties.server.round.records import StoredSubmission
 from parties.server.round.run import RoundRun
+from parties.server.sessions import StoredOrigin
+from parties.server.store_layout import RequestKey
 
 
 class Submissions:
@@ -36,19 +37,49 @@ class Submissions:
         self._actor = actor
         self._records = actor.records
 
-    async def submit(self, run: RoundRun, client: str, message: Submit, bulk: memoryview) -> Reply:
+    def check(self, run: RoundRun, client: str, message: Submit) -> None:
+        """Check what a submission's message says, whatever becomes of its bulk.
+
+        Raises:
+            RequestRefusedError: it is not taken.
+        """
+        run.aggregation.claims.check_place(client)
+        check_seed(run, client, message)
+        check_salts(run.config.shape, message)
+        _query_part(run, client, message)
+        run.requests.check_direct(RequestKey(client, "submit", 0), message.public_digest)
+
+    async def origin(self, run: RoundRun, client: str, message: Hint) -> StoredOrigin:
+        """Check what the message of a submission with a session's trees says, and return where they come from.
+
+        Raises:
+            RequestRefusedError: it is not taken.
+        """
+        run.aggregation.claims.check_place(client)
+        origin = await session_origin(self._records.sessions, run, client, message)
+        check_salts(run.config.shape, message)
+        if message.public_digest:
+            run.requests.check_direct(RequestKey(client, "submit", 0), message.public_digest)
+        return origin
+
+    async def submit(self, run: RoundRun, client: str, message: Submit, deposit: Deposit | None) -> Reply:
         """Take a submission with trees of its own, or with those of a retrieval.
+
+        Args:
+            run: the round.
+            client: whose submission it is.
+            message: its message, which is checked.
+            deposit: what it has brought to its carrier; None on the other server.
 
         Raises:
             RequestRefusedError: it is not taken.
             StorageError: it could not be stored.
         """
-        check_seed(run, client, message)
         trees = Trees.RETRIEVAL if message.query else Trees.OWN
         layout = Layout.submission(run.config.shape, trees)
-        announced, own = await _take_parts(run, client, message, layout, bulk, message.seed)
-        query_part = _query_part(run, client, message)
-        key, bringing, name = RequestKey(client, "submit", 0), layout, announced
+        key, query_part = RequestKey(client, "submit", 0), _query_part(run, client, message)
+        announced = await assemble(run, key, message.public_digest, deposit, layout)
+        bringing, name = layout, announced
         if message.query:
             key, bringing = RequestKey(client, "retrieve", message.query), Layout.retrieval(run.config.shape)
             name = query_part
@@ -56,6 +87,7 @@ class Submissions:
         submission = StoredSubmission(
             client=client,
             **self._names(run, client, message, announced, tree, message.commitments),
+            **_lying(run, message, deposit),
             msk=message.seed,
             commitments=message.commitments,
             tree=tree,
@@ -65,21 +97,22 @@ class Submissions:
             part=announced,
             dense_salt=message.dense_salt,
         )
-        return await self._receipt(run, submission, own, epochs.Brought(run.config.epoch, announced))
+        return await self._receipt(run, submission, epochs.Brought(run.config.epoch, announced))
 
-    async def hint(self, run: RoundRun, client: str, message: Hint, bulk: memoryview) -> Reply:
-        """Take a submission for the trees of the client's session.
+    async def hint(self, run: RoundRun, client: str, message: Hint, deposit: Deposit | None) -> Reply:
+        """Take a submission for the trees of the client's session; see `submit`.
 
         Raises:
             RequestRefusedError: it is not taken.
             StorageError: it could not be stored.
         """
-        session = await session_trees(self._records.sessions, run, client, message)
+        session = await session_origin(self._records.sessions, run, client, message)
         layout = Layout.submission(run.config.shape, Trees.SESSION)
-        announced, own = await _take_parts(run, client, message, layout, bulk, session.msk)
+        announced = await assemble(run, RequestKey(client, "submit", 0), message.public_digest, deposit, layout)
         submission = StoredSubmission(
             client=client,
             **self._names(run, client, message, announced, session.tree, session.commitments),
+            **_lying(run, message, deposit),
             msk=session.msk,
             commitments=session.commitments,
             tree=session.tree,
@@ -89,7 +122,7 @@ class Submissions:
             part=announced,
             dense_salt=message.dense_salt,
         )
-        return await self._receipt(run, submission, own, epochs.Hinted(run.config.epoch, announced))
+        return await self._receipt(run, submission, epochs.Hinted(run.config.epoch, announced))
 
     def _names(
         self,
@@ -111,7 +144,6 @@ class Submissions:
         self,
         run: RoundRun,
         submission: StoredSubmission,
-        own: OwnBulk,
         event: epochs.Brought | epochs.Hinted,
     ) -> Reply:
         """Enter a submission, once, however often it comes, and sign that it is in.
@@ -128,7 +160,7 @@ class Submissions:
             with trio.CancelScope(shield=True):
                 try:
                     changes = [self._records.sessions.take(client, event)] if is_fixed else []
-                    await run.records.store.commit(*changes, *run.records.submission_changes(submission, own))
+                    await run.records.store.commit(*changes, *run.records.submission_changes(submission))
                 except (StorageError, RequestRefusedError):
                     claims.give_back(client)
                     raise
@@ -139,46 +171,13 @@ class Submissions:
         return Receipt(round_id=run.round_id, digest=name, signature=signature), NOTHING
 
 
-async def _take_parts(
-    run: RoundRun, client: str, message: Submit | Hint, layout: Layout, bulk: memoryview, msk: bytes
-) -> tuple[bytes, OwnBulk]:
-    """The digest of a submission's public part, and what is for this server alone: nothing but on the carrier."""
-    is_carrier = run.config.carrier(client) == run.server
-    public, own = (bulk[: layout.size], bulk[layout.size :]) if is_carrier else (bulk, NOTHING)
-    size = dense_bytes(run.config.shape) if terms_of(run.config.shape) else len(own)
-    parts = OwnBulk(own[:size], own[size:])
-    _check_dense(run, message, parts.dense, is_carrier, msk)
-    _check_bound(run, client, message, parts.private, is_carrier, msk)
-    return await assemble(run, RequestKey(client, "submit", 0), message.public_digest, public, layout), parts
-
-
-def _check_dense(run: RoundRun, message: Submit | Hint, dense: memoryview, is_carrier: bool, msk: bytes) -> None:
-    expected = dense_bytes(run.config.shape) if is_carrier else 0
-    if len(dense) != expected:
-        raise RequestRefusedError.because("malformed", f"{expected} bytes of dense share expected, {len(dense)} came")
-    if len(message.dense_salt) != (SALT_BYTES if dense_bytes(run.config.shape) else 0):
-        raise RequestRefusedError.because("malformed", "the salt of the dense share is not one")
-    if is_carrier and not same(dense_digest(dense, msk), message.dense_digest):
-        raise RequestRefusedError.because("malformed", "the dense share does not match its digest")
-
-
-def _check_bound(
-    run: RoundRun, client: str, message: Submit | Hint, private: memoryview, is_carrier: bool, msk: bytes
-) -> None:
-    """Check the form of a bound's proof, so that an honest client with a bug hears of it before its receipt."""
-    terms = terms_of(run.config.shape)
-    sizes = (BOUND_SALT_BYTES, DIGEST_BYTES) if terms else (0, 0)
-    if (len(message.bound_salt), len(message.bound_digest)) != sizes:
-        explanation = f"a salt of {sizes[0]} bytes and a digest of {sizes[1]} expected of the bound's proof"
-        raise RequestRefusedError.because("malformed", explanation)
-    if terms is None or not is_carrier:
-        return
-    try:
-        check_private(terms, private, client)
-    except PeerViolationError as error:
-        raise RequestRefusedError.because("malformed", str(error)) from error
-    if not same(private_digest(private, msk), message.bound_digest):
-        raise RequestRefusedError.because("malformed", "the bound's private part does not match its digest")
+def _lying(run: RoundRun, message: Submit | Hint, deposit: Deposit | None) -> dict[str, bytes]:
+    """Under which digests a submission's private bulk lies here: its carrier alone has any."""
+    shape = run.config.shape
+    return {
+        "dense": message.dense_digest if deposit is not None and dense_bytes(shape) else b"",
+        "private": message.bound_digest if deposit is not None and private_bytes(shape) else b"",
+    }
 
 
 def _query_part(run: RoundRun, client: str, message: Submit) -> bytes:

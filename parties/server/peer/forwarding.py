@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 
 from fsl_async.bounds import verifier_bytes
 from fsl_async.config import RoundConfig
@@ -19,10 +20,14 @@ from fsl_async.union import union_task
 from fsl_async.wire.client_names import LONGEST_PACKED_NAME
 from fsl_async.wire.codec import bulk_overhead
 from fsl_async.wire.messages import Forward
-from fsl_async.wire.public_part import Layout, Part, Trees, counts_bytes, share_bytes
+from fsl_async.wire.public_part import Layout, counts_bytes
+from fsl_async.wire.share_pieces import list_bytes, longest_piece
+from parties.compute import ComputeLane
 from parties.outcome import ENTRY_BYTES
-from parties.server.round.assembly import RequestKey
+from parties.server.clients.deposits import Deposit, named, wrong_form
+from parties.server.round.reading_back import layouts_of
 from parties.server.round.run import RoundRun
+from parties.server.store_layout import RequestKey
 
 PURPOSES: dict[ProtocolName, tuple[str, ...]] = {
     "ssa": ("retrieve", "submit"),
@@ -49,13 +54,14 @@ class Forwarded:
     part: bytes | None
 
 
-async def take_in(run: RoundRun, message: Forward, bulk: memoryview, *, known: bool) -> Forwarded:
+async def take_in(run: RoundRun, message: Forward, bulk: memoryview, lane: ComputeLane, *, known: bool) -> Forwarded:
     """Keep a public part, to which there is no objection, if it is to be kept.
 
     Args:
         run: the round.
         message: what the peer says of the part.
         bulk: the part.
+        lane: where it is looked through.
         known: whether its client is known here.
 
     Returns:
@@ -65,18 +71,35 @@ async def take_in(run: RoundRun, message: Forward, bulk: memoryview, *, known: b
     Raises:
         StorageError: it could not be kept.
     """
-    if not known or not run.requests.has_place(message.client):
-        if not run.requests.turned_away:
-            why = "who is not known here" if not known else "and so many others have not come themselves"
-            line = "%s forwards for %r, %s: not kept, not counted; nor is what may follow of this kind in round %d"
-            _log.warning(line, run.peer, message.client, why, run.config.number)
-        run.requests.turned_away += 1
+    if not has_place(run, message.client, known=known):
         return Forwarded(message, len(bulk), None)
-    key = RequestKey(message.client, message.purpose, message.query)
-    name = run.records.name(key, Part(_layout_of(run.config, message, len(bulk)), bulk))
+    key, layout = RequestKey(message.client, message.purpose, message.query), layout_of(run.config, message, len(bulk))
+    part, wrong = await lane.run(partial(looked_through, run.config.shape, layout, bulk))
+    name = part.part
     if run.requests.wants(key, name) or run.records.awaits(key, name):
-        await run.records.keep_part(key, name, bulk)
+        run.records.note_tree(key, name, part.tree)
+        if wrong:
+            run.records.note_malformed(key, name, wrong)
+        else:
+            await run.records.keep_part(key, name, bulk)
     return Forwarded(message, len(bulk), name)
+
+
+def has_place(run: RoundRun, client: str, *, known: bool) -> bool:
+    """Whether a part that the peer forwards for this client is to be looked at; the first that is not is told of."""
+    if known and run.requests.has_place(client):
+        return True
+    if not run.requests.turned_away:
+        why = "who is not known here" if not known else "and so many others have not come themselves"
+        line = "%s forwards for %r, %s: not kept, not counted; nor is what may follow of this kind in round %d"
+        _log.warning(line, run.peer, client, why, run.config.number)
+    run.requests.turned_away += 1
+    return False
+
+
+def looked_through(shape: Task, layout: Layout, part: memoryview) -> tuple[Deposit, str]:
+    """A forwarded part's digests, and what is wrong with its form: work for a lane."""
+    return named(layout, part), wrong_form(shape, layout, part)
 
 
 def objection(run: RoundRun, message: Forward, size: int) -> str | None:
@@ -90,29 +113,23 @@ def objection(run: RoundRun, message: Forward, size: int) -> str | None:
         return f"forwards for {message.client!r}, which was not drawn for this round"
     if message.query not in (range(1, config.task.retrievals + 1) if message.purpose == "retrieve" else (0,)):
         return f"forwards a {message.purpose} numbered {message.query}"
-    sizes = {layout.size for layout in _layouts(config.shape, message.purpose)}
+    sizes = {layout.size for layout in layouts_of(config.shape, message.purpose)}
     if size not in sizes:
         return f"forwards a {message.purpose} of {size} bytes, the round implies {sorted(sizes)}"
     return None
 
 
-def _layout_of(config: RoundConfig, message: Forward, size: int) -> Layout:
+def layout_of(config: RoundConfig, message: Forward, size: int) -> Layout:
     """How a public part lies to which there is no objection; parts of one size lie alike, as far as digests go."""
-    return next(layout for layout in _layouts(config.shape, message.purpose) if layout.size == size)
+    return next(layout for layout in layouts_of(config.shape, message.purpose) if layout.size == size)
 
 
 def longest_peer_message(task: Task) -> int:
     """Bytes that a message between the servers has at most: aligned rounds are never larger than the task itself."""
     shapes = (task, union_task(task)) if task.finds_unions else (task,)
-    parts = {layout.size for shape in shapes for purpose in PURPOSES["ssa"] for layout in _layouts(shape, purpose)}
-    shares = {share_bytes(shape) for shape in shapes}
+    parts = {layout.size for shape in shapes for purpose in PURPOSES["ssa"] for layout in layouts_of(shape, purpose)}
+    shares = {size for shape in shapes for size in (list_bytes(shape), longest_piece(shape))}
     counts = counts_bytes(task) if task.min_contributors is not None else 0
     names = LONGEST_PACKED_NAME * LARGEST_CLIENTS if task.sample is not None else 0
     lists = (ENTRY_BYTES + verifier_bytes(task)) * task.max_clients
     return bulk_overhead() + max(*parts, *shares, counts, lists, names)
-
-
-def _layouts(task: Task, purpose: str) -> list[Layout]:
-    if purpose == "retrieve":
-        return [Layout.retrieval(task)]
-    return [Layout.submission(task, trees) for trees in Trees]

@@ -1,25 +1,30 @@
-"""The sum of a round as it grows: submissions are added one after the other, each with all threads.
+"""The sum of a round as it grows: submissions that wait are added together, with all threads, and one alone at once.
 
-Rule: only the client's name waits in the queue; its submission is read from the round's records when its turn comes and
-released once it is added, so memory does not grow with the number of clients.
+Rule: only the client's name waits in the queue; its submission is read from the round's records when its turn is near
+and released once it is added. While a batch is added, at most as many submissions as a batch may have are read for the
+next one, so memory does not grow with the number of clients. Where a batch is a single submission, which is large or
+takes long, none is read ahead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 import trio
 
 from fsl_async.errors import StorageError
 from fsl_async.server.aggregation import Aggregate, Submission
-from fsl_async.wire.public_part import ALL_ROWS, Opened
+from fsl_async.server.batch_size import BATCHES
 from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
 
 Fetch: TypeAlias = Callable[[str], Awaitable[Submission]]
 Added: TypeAlias = Callable[[str, float], None]
+
+READERS = 8
+"""Submissions that are read side by side: what stores them may be slow to begin, and quick when several wait."""
 
 
 class Accumulator:
@@ -29,7 +34,8 @@ class Accumulator:
         make: makes the sum, at zero.
         fetch: reads a client's submission.
         lane: where to compute.
-        on_added: called for each submission that is added, with the seconds that it took.
+        most: how many submissions are added at once; see `fsl_async.server.batch_size`.
+        on_added: called for each submission that is added, with its part of the seconds that its batch took.
         over: set when the round is over: its records are erased then, and its tasks are about to be cancelled.
 
     Attributes:
@@ -37,19 +43,30 @@ class Accumulator:
     """
 
     def __init__(
-        self, make: Callable[[], Aggregate], fetch: Fetch, lane: ComputeLane, on_added: Added, over: trio.Event
+        self,
+        make: Callable[[], Aggregate],
+        fetch: Fetch,
+        lane: ComputeLane,
+        most: int,
+        on_added: Added,
+        over: trio.Event,
     ) -> None:
         self._make = make
         self._fetch = fetch
         self._lane = lane
+        self._most = most
         self._on_added = on_added
         self._over = over
         self._send, self._receive = trio.open_memory_channel[str](float("inf"))
+        self._room = trio.Semaphore(BATCHES * most if most > 1 else 1)
+        self._read: list[Submission] = []
+        self._arrival = RecurringEvent()
         self._proofs: dict[str, bytes] = {}
         self._taken_out: set[str] = set()
         self._aggregate: Aggregate | None = None
         self._progress = RecurringEvent()
         self._busy = trio.Lock()
+        self._released = False
         self.seconds = 0.0
 
     @property
@@ -63,45 +80,48 @@ class Accumulator:
 
     async def work(self) -> None:
         """Add queued submissions until cancelled."""
-        async for client in self._receive:
-            async with self._busy:
-                started = trio.current_time()
-                aggregate = await self._sum()
-                self._proofs[client] = await self._add(aggregate, await self._submission(client))
-                took = trio.current_time() - started
-            self.seconds += took
-            self._on_added(client, took)
-            self._progress.set()
+        async with trio.open_nursery() as nursery:
+            for _ in range(min(READERS, self._most)):
+                nursery.start_soon(self._read_ahead)
+            while True:
+                while not self._read:
+                    await self._arrival.wait()
+                batch, self._read = self._read[: self._most], self._read[self._most :]
+                await self._take(batch)
+                for _ in batch:
+                    self._room.release()
 
     async def proofs(self, roster: frozenset[str]) -> dict[str, bytes]:
         """Wait until everyone on the roster is added, and return their proof digests."""
-        while not roster <= self._proofs.keys():
-            await self._progress.wait()
-        return {client: self._proofs[client] for client in sorted(roster)}
+        clients = sorted(roster)
+        for client in clients:  # one after the other: to look for all of them whenever some are added takes long
+            while client not in self._proofs:
+                await self._progress.wait()
+        return {client: self._proofs[client] for client in clients}
 
-    async def counts(self, counted: frozenset[str]) -> bytes:
-        """Wait until all counted clients are added, take out all others, and return this server's share of counts."""
-        return await self._of(counted, Aggregate.counts)
-
-    async def share(self, counted: frozenset[str], opened: Opened = ALL_ROWS) -> bytes:
-        """The same of the sum, of the rows that are opened."""
-        return await self._of(counted, partial(Aggregate.share, opened=opened))
-
-    async def _of(self, counted: frozenset[str], read: Callable[[Aggregate], bytes]) -> bytes:
+    @asynccontextmanager
+    async def settled(self, counted: frozenset[str]) -> AsyncIterator[Aggregate]:
+        """The sum of exactly these clients, when all are added and all others taken out; nothing is added meanwhile."""
         await self.proofs(counted)
         async with self._busy:
-            aggregate = await self._sum()
-            unwanted = sorted(self._proofs.keys() - counted - self._taken_out)
-            if unwanted:
-                await self._lane.run(aggregate.negate)
-                for client in unwanted:
-                    await self._add(aggregate, await self._submission(client))
-                    self._taken_out.add(client)
-                await self._lane.run(aggregate.negate)
-            return await self._lane.run(partial(read, aggregate))
+            yield await self._exactly(counted)
+
+    async def _exactly(self, counted: frozenset[str]) -> Aggregate:
+        """The sum once all others are taken out."""
+        aggregate = await self._sum()
+        unwanted = sorted(self._proofs.keys() - counted - self._taken_out)
+        if unwanted:
+            await self._lane.run(aggregate.negate)
+            for first in range(0, len(unwanted), self._most):
+                some = unwanted[first : first + self._most]
+                await self._add(aggregate, [await self._submission(client) for client in some])
+                self._taken_out.update(some)
+            await self._lane.run(aggregate.negate)
+        return aggregate
 
     def release(self) -> None:
-        """Free the sum's memory: the round is over, and nothing is computed any more."""
+        """Free the sum's memory: its share is formed, or the round is over; nothing is added any more."""
+        self._released = True
         if self._aggregate is not None:
             self._aggregate.release()
             self._aggregate = None
@@ -119,7 +139,29 @@ class Accumulator:
             self._aggregate = await self._lane.run(self._make)
         return self._aggregate
 
-    async def _add(self, aggregate: Aggregate, submission: Submission) -> bytes:
-        jobs, finish = await self._lane.run(partial(aggregate.jobs, submission, self._lane.threads))
-        await self._lane.run_all(jobs)
-        return await self._lane.run(finish)
+    async def _read_ahead(self) -> None:
+        """Read queued submissions, as long as there is room for them."""
+        while True:
+            await self._room.acquire()
+            submission = await self._submission(await self._receive.receive())
+            self._read.append(submission)
+            self._arrival.set()
+
+    async def _take(self, batch: Sequence[Submission]) -> None:
+        async with self._busy:
+            if self._released:
+                return
+            started = trio.current_time()
+            entries = await self._add(await self._sum(), batch)
+            took = trio.current_time() - started
+            self._proofs.update(zip((submission.client for submission in batch), entries, strict=True))
+        self.seconds += took
+        for submission in batch:
+            self._on_added(submission.client, took / len(batch))
+        self._progress.set()
+
+    async def _add(self, aggregate: Aggregate, submissions: Sequence[Submission]) -> list[bytes]:
+        batch = aggregate.batch(submissions, self._lane.threads)
+        for step in (batch.preparing, batch.adding, batch.concluding):
+            await self._lane.run_all(step())
+        return batch.entries

@@ -5,16 +5,18 @@ A round that finds a union is one of these, too; it answers no retrievals.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, assert_never
 
 from fsl_async.bounds import terms_of
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event, UnexpectedEvent
-from fsl_async.wire.client_digests import unpack_digests
+from fsl_async.wire.client_digests import ClientDigests, unpack_digests
 from fsl_async.wire.messages import (
     Abort,
+    AskPieces,
     Closing,
     Commitment,
     Conclusion,
@@ -23,11 +25,14 @@ from fsl_async.wire.messages import (
     RosterList,
     RowCounts,
     Share,
+    SharePiece,
 )
 from fsl_async.wire.public_part import Opened
+from fsl_async.wire.share_pieces import spans_of
 from parties.events import SubmissionIn, Warned
 from parties.outcome import Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.evidence import Evidence
+from parties.server.round.arriving_share import ArrivingShare
 from parties.server.round.claims import Claims
 from parties.server.round.computation import Computation
 from parties.server.round.conclusion import aborted_report, difference
@@ -43,6 +48,16 @@ SPENDING: Final = (ssa.Tallied, ssa.Chosen, ssa.Revealed, ssa.Combined, ssa.Conc
 """The states in which something of the sum has been sent, or is about to be: this server's share of it or, where they
 are exchanged, of the counts of contributors. The first of them charges the round, and the others nothing more.
 """
+
+
+LONG_LIST: Final = 10_000
+"""Clients on a list that is judged beside the event loop: to compare 100,000 takes 0.1 to 0.3 s."""
+
+LONG_PROOFS: Final = 100
+"""The same where each proof of a bound is judged."""
+
+LONG_BYTES: Final = 2**19
+"""Bytes of a list that is read beside the event loop: four million take 0.1 s."""
 
 
 class Aggregation:
@@ -67,7 +82,9 @@ class Aggregation:
         config, task = begun.config, begun.config.task
         own = config.protocol == "ssa" and task.rule == "own"
         self.state: ssa.Round = ssa.Open()
-        self._step: tuple[ssa.Round, Event, ssa.Round] | None = None
+        self._steps: dict[tuple[int, int], tuple[ssa.Round, Event, ssa.Round]] = {}
+        self._report: RoundReport | None = None
+        self._effects: tuple[ssa.Round, tuple[ssa.Effect, ...]] | None = None
         counts = task.min_contributors is not None
         bound = terms_of(config.shape)
         self.terms = ssa.Terms(config.round_id(), begun.server, task.quorum, task.verified, own, counts, bound)
@@ -77,6 +94,7 @@ class Aggregation:
         self._tools = tools
         self._outbox = outbox
         self._computation = Computation(begun, records, tools, outbox.over)
+        self._arriving = ArrivingShare(self.terms.peer, config.shape, records.shares, tools.lane, outbox.ask_pieces)
 
     # ---- how it stands
 
@@ -121,7 +139,10 @@ class Aggregation:
     @property
     def is_full(self) -> bool:
         """Whether as many submissions are in as close the round at once."""
-        return isinstance(self.state, ssa.Open) and len(self.state.entries) >= self._begun.enough
+        return self._fills(self.state)
+
+    def _fills(self, state: ssa.Round) -> bool:
+        return isinstance(state, ssa.Open) and len(state.entries) >= self._begun.enough
 
     @property
     def takes_requests(self) -> bool:
@@ -168,11 +189,16 @@ class Aggregation:
         return self.state.outcome if isinstance(self.state, ssa.Done | ssa.Differed) else b""
 
     def report(self) -> RoundReport:
-        """The public account of a settled round.
+        """The public account of a settled round, made once: all its clients ask for it.
 
         Raises:
             UnexpectedEvent: it is not settled.
         """
+        if self._report is None:
+            self._report = self._settled()
+        return self._report
+
+    def _settled(self) -> RoundReport:
         match self.state, self._computation.opened:
             case ssa.Aborted(explanation=explanation), _:
                 return aborted_report(self._begun.config, explanation)
@@ -186,21 +212,58 @@ class Aggregation:
 
     # ---- what its run does
 
-    def after(self, event: Event) -> ssa.Round:
-        """The state to which an event leads: asked for several times while it is taken, and worked out once.
+    async def foresee(self, event: Event) -> None:
+        """Work out beforehand, beside the event loop, where an event leads, if that takes long.
+
+        The machine stays what it is: nothing but the actor changes the state, and the actor waits for this.
+        """
+        long = LONG_LIST if self.terms.bound is None else LONG_PROOFS
+        match event:
+            case ssa.PeerRoster(entries=listed) | ssa.PeerProofs(proofs=listed) if len(listed) > long:
+                self._steps.clear()
+                await self._tools.lane.run(partial(self._step, self.state, event))
+
+    def after(self, event: Event, *more: Event) -> ssa.Round:
+        """The state to which events lead: asked for several times while they are taken, and worked out once.
 
         To judge the proofs of ten thousand clients takes seconds.
         """
-        if self._step is None or self._step[0] is not self.state or self._step[1] is not event:
-            self._step = self.state, event, ssa.step(self.state, event, self.terms)
-        return self._step[2]
+        if (id(self.state), id(event)) not in self._steps:
+            self._steps.clear()
+        state = self.state
+        for each in (event, *more):
+            state = self._step(state, each)
+        return state
+
+    def _step(self, state: ssa.Round, event: Event) -> ssa.Round:
+        key = id(state), id(event)
+        if key not in self._steps:  # which keeps both alive, so that no others have their names
+            self._steps[key] = state, event, ssa.step(state, event, self.terms)
+        return self._steps[key][2]
+
+    def together(self, submitted: Sequence[ssa.Submitted]) -> list[ssa.Submitted]:
+        """Those of these submissions that can be recorded at once, in order; the others come too late.
+
+        They end with the one that fills the round, or that completes the list of the other server.
+        """
+        state, entered = self.state, list[ssa.Submitted]()
+        self._steps.clear()
+        for event in submitted:
+            if not self.admits(event.client) or event.client in _entries(state):
+                continue
+            entered.append(event)
+            before, state = state, self._step(state, event)
+            if type(state) is not type(before) or self._fills(state):
+                break
+        return entered
 
     def adopt(self, event: Event) -> None:
         """Take an event that is recorded."""
-        self.state = self.after(event)
+        before, self.state = self.state, self._step(self.state, event)
         if isinstance(event, ssa.Submitted):
             self.claims.enter(event.client, event.digest)
-        self.claims.wake()
+        if type(self.state) is not type(before):
+            self.claims.wake()
         if isinstance(self.state, SPENDING):
             self._tools.ledger.adopt(self._begun.config.number)
         if isinstance(self.state, ssa.Differed):
@@ -226,7 +289,9 @@ class Aggregation:
         yield from strangers_in(self.state, event, number, peer, self._tools.known)
 
     def changes(self, event: Event) -> list[Change]:
-        """What is stored together with an event."""
+        """What is stored together with an event: nothing with a submission, which is stored."""
+        if isinstance(event, ssa.Submitted):
+            return []
         config, changes = self._begun.config, self._computation.own_changes(event)
         if isinstance(self.after(event), SPENDING):
             changes += self._tools.ledger.changes(config.number, config.round_id())
@@ -240,8 +305,10 @@ class Aggregation:
             self._tools.observe(SubmissionIn(number=number, client=event.client, total=self.claims.entered))
 
     def effects(self) -> tuple[ssa.Effect, ...]:
-        """What the state asks for."""
-        return ssa.effects(self.state, self.terms)
+        """What the state asks for; formed once, because it may be lists of all clients."""
+        if self._effects is None or self._effects[0] is not self.state:
+            self._effects = self.state, ssa.effects(self.state, self.terms)
+        return self._effects[1]
 
     def perform(self, effect: ssa.Effect, timers: Timers) -> None:
         """Do it."""
@@ -261,8 +328,10 @@ class Aggregation:
             if isinstance(effect, ssa.Send | ssa.SendCounts | ssa.SendShare):
                 self._outbox.send(effect)
 
-    async def read(self, message: OfRound, bulk: memoryview) -> Event:
+    async def read(self, message: OfRound, bulk: memoryview) -> Event | None:
         """The event that a message of the peer's is; a share of the sum or of the counts is stored first.
+
+        None where it is no event by itself: the list of the peer's share, or a piece that is not the last.
 
         Raises:
             PeerViolationError: it contradicts what the peer said before, or comes where no honest server sends it.
@@ -270,12 +339,13 @@ class Aggregation:
         peer, most = self.terms.peer, self._begun.config.task.max_clients
         match message:
             case RosterList():
-                entries = unpack_digests(bulk, most, peer)
+                entries = await self._unpacked(partial(unpack_digests, bulk, most, peer), bulk)
                 if others := sorted(client for client in entries if not self._begun.is_drawn(client)):
                     raise PeerViolationError(peer, f"lists {others[0]!r}, which was not drawn for this round")
                 return ssa.PeerRoster(entries)
             case Proofs():
-                return ssa.PeerProofs(unpack_digests(bulk, most, peer, self.terms.proof_bytes))
+                unpack = partial(unpack_digests, bulk, most, peer, self.terms.proof_bytes)
+                return ssa.PeerProofs(await self._unpacked(unpack, bulk))
             case RowCounts():
                 return await self._read_counts(bulk)
             case Commitment(commitment=commitment):
@@ -286,10 +356,16 @@ class Aggregation:
                     peer, f"revealed its share in state {state}, before both commitments were exchanged"
                 )
             case Share(nonce=nonce):
-                said = ssa.PeerShare(self._records.share_name(bulk, peer, await self._opened_rows()), nonce)
-                if self.after(said) != self.state:  # judged before it is stored
-                    await self._records.keep_share(bulk)
-                return said
+                spans = spans_of(self._begun.config.shape, await self._opened_rows())
+                listed = self._arriving.listed(nonce, bulk, spans)
+                if self.after(listed.said) != self.state:  # judged before any piece is asked for
+                    return await self._arriving.begin(listed)
+                return listed.said
+            case SharePiece(place=place):
+                return await self._arriving.take(place, bulk)
+            case AskPieces(first=first):
+                await self._send_pieces(first)
+                return None
             case Conclusion(outcome=outcome):
                 return ssa.PeerConclusion(outcome)
             case Abort(explanation=explanation):
@@ -298,6 +374,17 @@ class Aggregation:
                 raise PeerViolationError(peer, "closes a round of submissions as if it only served retrievals")
             case _:
                 assert_never(message)
+
+    async def _send_pieces(self, first: int) -> None:
+        peer, state = self.terms.peer, self.state
+        if not isinstance(state, ssa.Revealed | ssa.Combined | ssa.Concluded):
+            raise PeerViolationError(peer, f"asks for pieces of our share in state {type(state).__name__}")
+        if not await self._outbox.send_pieces(state.share, first):
+            raise PeerViolationError(peer, "asks twice for the pieces of our share")
+
+    async def _unpacked(self, unpack: Callable[[], ClientDigests], bulk: memoryview) -> ClientDigests:
+        """A list of the peer's, read."""
+        return await self._tools.lane.run(unpack) if len(bulk) > LONG_BYTES else unpack()
 
     async def _read_counts(self, bulk: memoryview) -> Event:
         peer, state = self.terms.peer, type(self.state).__name__
@@ -317,6 +404,11 @@ class Aggregation:
                 return await self._computation.contributors.opened(counts)
             case _:
                 return self._computation.contributors.latest
+
+
+def _entries(state: ssa.Round) -> Mapping[str, bytes]:
+    """Whose submissions are in, while more can come."""
+    return state.entries if isinstance(state, ssa.Open | ssa.Closing) else {}
 
 
 def _still_needed(state: ssa.Round) -> Iterable[str]:

@@ -12,32 +12,17 @@ Only digests are held here; the parts themselves are in the store (see `parties.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeAlias
 
 from fsl_async.digests import same
 from fsl_async.protocols import assembly
 from fsl_async.protocols.machine import UnexpectedEvent
 from parties.concurrency import RecurringEvent
 from parties.server.refusals import ContradictionError, RequestRefusedError
+from parties.server.store_layout import RequestKey
 from parties.storage.decoding import replaying
 
-Purpose: TypeAlias = Literal["retrieve", "submit"]
-
-
-class RequestKey(NamedTuple):
-    """Which request: whose, for what, and which of several."""
-
-    client: str
-    purpose: Purpose
-    query: int
-
-
-class _Request:
-    """One request in the making."""
-
-    def __init__(self) -> None:
-        self.state: assembly.Assembly = assembly.Expecting()
-        self.changed = RecurringEvent()
+NOTHING_YET = assembly.Expecting()
+"""The state of every request of which nothing has come."""
 
 
 class RequestAssembly:
@@ -58,7 +43,8 @@ class RequestAssembly:
         self._carried = carried
         self._present: set[str] = set()
         self._expected: set[str] = set()
-        self._requests: dict[RequestKey, _Request] = {}
+        self._requests: dict[RequestKey, assembly.Assembly] = {}
+        self._awaited: dict[RequestKey, RecurringEvent] = {}
         self._coming: dict[RequestKey, bytes] = {}
         self._closed: str | None = None
         self.turned_away = 0
@@ -72,6 +58,14 @@ class RequestAssembly:
         self._note_present(key.client)
         self._take(key, assembly.Direct(announced))
 
+    def check_direct(self, key: RequestKey, announced: bytes) -> None:
+        """Check whether the client's own message can still come; nothing changes.
+
+        Raises:
+            RequestRefusedError: the client announced another part before.
+        """
+        self._stepped(self._state(key), key, assembly.Direct(announced))
+
     def public(self, key: RequestKey, part: bytes) -> None:
         """The public part with that digest has come.
 
@@ -79,6 +73,7 @@ class RequestAssembly:
             RequestRefusedError: another one came before.
         """
         self._take(key, assembly.Public(part))
+        self._coming.pop(key, None)
 
     def has_public(self, key: RequestKey, part: bytes) -> bool:
         """Whether the public part with that digest has come before."""
@@ -110,6 +105,11 @@ class RequestAssembly:
                 wanted = False
         return wanted and self._coming.setdefault(key, part) == part
 
+    def awaits_another(self, key: RequestKey, part: bytes) -> bool:
+        """Whether another part of this request is wanted already, and has not come."""
+        expects = isinstance(self._state(key), assembly.Expecting)
+        return expects and self._coming.get(key, part) != part
+
     def restore(self, key: RequestKey, event: assembly.Direct | assembly.Public, place: str) -> None:
         """Restore half of a request from before a restart.
 
@@ -125,9 +125,8 @@ class RequestAssembly:
             self._note_present(key.client)
         elif key.client not in self._present:
             self._expected.add(key.client)
-        request = self._requests.setdefault(key, _Request())
         with replaying(place):
-            request.state = assembly.step(request.state, event)
+            self._requests[key] = assembly.step(self._state(key), event)
 
     async def assembled(self, key: RequestKey) -> None:
         """Wait until both halves are here and agree.
@@ -135,9 +134,8 @@ class RequestAssembly:
         Raises:
             RequestRefusedError: the halves differ, or the round closed first.
         """
-        request = self._requests[key]
         while True:
-            match request.state:
+            match self._state(key):
                 case assembly.Assembled():
                     return
                 case assembly.Mismatched(announced=announced, received=received):
@@ -146,7 +144,7 @@ class RequestAssembly:
                 raise RequestRefusedError.because(
                     "round-closed", f"{self._closed}, while waiting for {self._peer} to forward"
                 )
-            await request.changed.wait()
+            await self._awaited.setdefault(key, RecurringEvent()).wait()
 
     def assembled_part(self, key: RequestKey) -> bytes | None:
         """The digest of an assembled request's public part; None if the request is not assembled."""
@@ -160,8 +158,8 @@ class RequestAssembly:
             explanation: what each request that waits is told.
         """
         self._closed = explanation
-        for request in self._requests.values():
-            request.changed.set()
+        for key in list(self._awaited):
+            self._awaited.pop(key).set()
 
     def _mismatch(self, key: RequestKey, announced: bytes, received: bytes) -> ContradictionError:
         """The part is not the one announced: the client's doing, unless the other server has carried the part."""
@@ -177,14 +175,19 @@ class RequestAssembly:
         self._expected.discard(client)
 
     def _state(self, key: RequestKey) -> assembly.Assembly:
-        return self._requests[key].state if key in self._requests else assembly.Expecting()
+        return self._requests.get(key, NOTHING_YET)
 
     def _take(self, key: RequestKey, event: assembly.Direct | assembly.Public) -> None:
-        request = self._requests.setdefault(key, _Request())
+        self._requests[key] = self._stepped(self._state(key), key, event)
+        if key in self._awaited:
+            self._awaited.pop(key).set()
+
+    def _stepped(
+        self, state: assembly.Assembly, key: RequestKey, event: assembly.Direct | assembly.Public
+    ) -> assembly.Assembly:
         try:
-            request.state = assembly.step(request.state, event)
+            return assembly.step(state, event)
         except UnexpectedEvent as error:
             explanation = f"{key.purpose} {key.query}: other content came before; a repeat must be the same bytes"
-            known = assembly.known_digest(request.state)
+            known = assembly.known_digest(state)
             raise ContradictionError("conflict", explanation, "two-contents", known, event.public_digest) from error
-        request.changed.set()

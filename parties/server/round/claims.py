@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from parties.concurrency import RecurringEvent
+import trio
+
 from parties.server.refusals import ContradictionError, RequestRefusedError
 
 
@@ -26,7 +27,7 @@ class Claims:
         self._admits = admits
         self._claimed: dict[str, bytes] = {}
         self._entered: set[str] = set()
-        self._changed = RecurringEvent()
+        self._awaited: dict[str, trio.Event] = {}
 
     @property
     def entered(self) -> int:
@@ -58,24 +59,39 @@ class Claims:
             raise ContradictionError("conflict", explanation, "two-contents", known, submission)
         if client in self._claimed:
             return False
-        if len(self._claimed) >= self._places:
-            raise RequestRefusedError.because("limit", f"the round has all of its {len(self._claimed)} clients")
+        self.check_place(client)
         self._claimed[client] = submission
         return True
+
+    def check_place(self, client: str) -> None:
+        """Check that there is a place for this client, or that it has claimed one.
+
+        Raises:
+            RequestRefusedError: the round is full.
+        """
+        if client not in self._claimed and len(self._claimed) >= self._places:
+            raise RequestRefusedError.because("limit", f"the round has all of its {len(self._claimed)} clients")
 
     def give_back(self, client: str) -> None:
         """Give a claim back, because its submission could not be stored: the client may come again, as may others."""
         del self._claimed[client]
-        self.wake()
+        self._wake(client)
 
     def enter(self, client: str, submission: bytes) -> None:
         """Note that a submission stands in the round's list; a restart reads it back without a claim."""
         self._entered.add(client)
         self._claimed[client] = submission
+        self._wake(client)
 
     def wake(self) -> None:
-        """Let everyone who waits look again: a claim, the list or the round's state has changed."""
-        self._changed.set()
+        """Let everyone who waits look again: the round's state has changed."""
+        for client in list(self._awaited):
+            self._wake(client)
+
+    def _wake(self, client: str) -> None:
+        """Let those look again who wait for this client's submission."""
+        if client in self._awaited:
+            self._awaited.pop(client).set()
 
     async def wait_entered(self, client: str) -> bool:
         """Wait until the submission that a place is claimed for is in; False if the round closed before.
@@ -88,5 +104,5 @@ class Claims:
                 return False
             if client not in self._claimed:
                 raise RequestRefusedError.because("busy", "it could not be stored; send it again", 1)
-            await self._changed.wait()
+            await self._awaited.setdefault(client, trio.Event()).wait()
         return True

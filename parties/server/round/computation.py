@@ -13,17 +13,22 @@ from fsl_async.digests import DIGEST_BYTES
 from fsl_async.protocols import ssa
 from fsl_async.protocols.ending import GaveUp
 from fsl_async.protocols.machine import Event
-from fsl_async.server.aggregation import Aggregate
+from fsl_async.server.aggregation import Aggregate, Submission
+from fsl_async.server.batch_size import at_once
 from fsl_async.server.contributors import FalseCountError
+from fsl_async.wire.share_pieces import spans_of
 from parties.events import Evaluated
 from parties.outcome import Model
 from parties.server.round.accumulation import Accumulator
 from parties.server.round.conclusion import Opened, conclude
 from parties.server.round.contributors import Contributors
+from parties.server.round.forming import Forming, keep_formed
 from parties.server.round.noising import Noise
 from parties.server.round.records import RoundRecords
 from parties.server.round.retrieval import RetrievalBatcher
 from parties.server.round.start import RoundStart, Tools
+from parties.server.waiting_store import PAUSE
+from parties.storage.blobs.blobs import HarmedBlobError
 from parties.storage.store import Change
 
 Computed: TypeAlias = ssa.Evaluate | ssa.CountRows | ssa.Sum | ssa.Apply
@@ -49,9 +54,11 @@ class Computation:
         self._begun = begun
         self._records = records
         self._tools = tools
+        self._over = over
         self._round_id = begun.config.round_id()
         make = partial(Aggregate, begun.config, begun.server, begun.proof_key, begun.union, tools.memory)
-        self._sum = Accumulator(make, records.submission, tools.lane, self._observe_added, over)
+        most = at_once(begun.config.shape, tools.lane.threads)
+        self._sum = Accumulator(make, self._submission, tools.lane, most, self._observe_added, over)
         self.retrievals = RetrievalBatcher(begun.config, begun.server, _retrieved(begun), tools.lane)
         self.contributors = Contributors(begun, records, tools)
         self._noise = Noise(begun.config, tools.lane, tools.randomness)
@@ -77,6 +84,20 @@ class Computation:
     def add(self, client: str) -> None:
         """Add a client's stored submission to the sum when its turn comes."""
         self._sum.put(client)
+
+    async def _submission(self, client: str) -> Submission:
+        """A submission; one whose bulk is altered or missing is waited for, where nobody else has it.
+
+        Raises:
+            StorageError: it cannot be read, or the other server would forward it again after a restart.
+        """
+        while True:
+            try:
+                return await self._records.submission(client)
+            except HarmedBlobError:
+                if self._over.is_set() or not self._records.carries(client):
+                    raise
+            await trio.sleep(PAUSE)
 
     def perform(self, effect: Computed) -> None:
         """Compute what the state asks for, and report what comes out."""
@@ -124,7 +145,9 @@ class Computation:
         await self._tools.report(self._round_id, ssa.Evaluated(proofs))
 
     async def _form_counts(self, counted: frozenset[str]) -> None:
-        counts = await self._noise.on_counts(await self._sum.counts(counted))
+        async with self._sum.settled(counted) as aggregate:
+            parts = await self._tools.lane.run_each(aggregate.counting())
+        counts = await self._noise.on_counts(await self._tools.lane.run(partial(b"".join, parts)))
         await self._tools.report(self._round_id, ssa.RowsCounted(await self._records.keep_counts(counts)))
 
     async def _form_share(self, effect: ssa.Sum) -> None:
@@ -133,9 +156,13 @@ class Computation:
         except FalseCountError as error:
             await self._tools.report(self._round_id, GaveUp(str(error)))
             return
-        share = await self._noise.on_share(await self._sum.share(frozenset(effect.counted), opened))
+        spans = spans_of(self._begun.config.shape, opened)
+        async with self._sum.settled(frozenset(effect.counted)) as aggregate:
+            forming = Forming(aggregate, spans, opened, self._noise.of_share())
+            share = await keep_formed(forming, self._records.shares, self._tools.lane)
         nonce = self._tools.randomness(DIGEST_BYTES)
-        await self._tools.report(self._round_id, ssa.Summed(await self._records.keep_share(share), nonce))
+        self._sum.release()
+        await self._tools.report(self._round_id, ssa.Summed(share, nonce))
 
     async def _apply(self, effect: ssa.Apply) -> None:
         opened = await self.open(effect)

@@ -11,27 +11,29 @@ server reads it back and does not call the function again, which might do someth
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
 from fsl_async.config import BlockModel, RoundConfig, describe_model
-from fsl_async.digests import Buffer
 from fsl_async.foreign_text import shortened
+from fsl_async.merkle import blind_of
 from fsl_async.model_numbers import BeyondDtypeError
 from fsl_async.protocols import ssa
 from fsl_async.server.contributions import BeyondNormsError, ExcessError
 from fsl_async.server.rules import NoWeightError, OwnRuleError, describe_state
 from fsl_async.union import UnionBlock, describe_union, pack_union
 from fsl_async.wire.public_part import Opened as OpenedRows
+from fsl_async.wire.share_pieces import spans_of
 from parties.events import Warned
 from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.evidence import Evidence, either
+from parties.server.round.combining import Combining, Sums
 from parties.server.round.own_result import OwnResult
 from parties.server.round.records import RoundRecords
 from parties.server.round.slow_rule import watched
 from parties.server.round.start import RoundStart, Tools
-from parties.server.round.update import Result, Sums, apply_sum, combine
+from parties.server.round.update import Result, apply_sum
 
 RefusalError: TypeAlias = ExcessError | BeyondDtypeError | NoWeightError | OwnRuleError
 """Why a sum is not applied."""
@@ -49,6 +51,7 @@ class Opened:
         described: the model after the round, as configurations describe it.
         state: what the task's optimizer or own rule keeps after the round.
         state_digest: its digest.
+        blind: what the list of clients is blinded with in statements.
     """
 
     outcome: RoundOutcome
@@ -58,6 +61,7 @@ class Opened:
     described: tuple[BlockModel, ...]
     state: Model
     state_digest: bytes
+    blind: bytes = field(repr=False)
 
     def report(self, config: RoundConfig) -> RoundReport:
         """The public account of the round."""
@@ -71,6 +75,7 @@ class Opened:
             union=_found_union(config, self.union),
             state=self.state_digest,
             opened_rows=_packed_rows(config, self.outcome.opened_rows),
+            blind=self.blind,
         )
 
     def refused(self, begun: RoundStart, explanation: str) -> Opened:
@@ -122,11 +127,10 @@ async def conclude(
     Raises:
         StorageError: a share is not stored, or the evidence could not be.
     """
-    ours, theirs = [await records.share(name) for name in (effect.share, effect.peer_share)]
     made = await OwnResult.read(records.store, records.prefix) if begun.config.task.rule == "own" else None
     apply = partial(apply_sum, begun, tools.rule) if made is None else partial(_made_before, made)
-    combining = partial(_combined, begun, apply, len(effect.counted), (ours, theirs), rows)
-    work = partial(tools.lane.run, combining)
+    opened_sum = await _combined(begun, records, tools, effect, rows)
+    work = partial(tools.lane.run, partial(_applied, begun, apply, len(effect.counted), opened_sum))
     calls_rule = tools.rule is not None and made is None
     done = await (watched(work, begun.config, tools.observe) if calls_rule else work())
     sums, result, described, state_digest, error = done
@@ -143,7 +147,8 @@ async def conclude(
         union=dict(sums.union),
         opened_rows=dict(rows),
     )
-    opened = Opened(outcome, Done(), sums.union, result.model, described, result.state, state_digest)
+    blind = blind_of(begun.proof_key, begun.config.round_id())
+    opened = Opened(outcome, Done(), sums.union, result.model, described, result.state, state_digest, blind)
     return opened if error is None else opened.refused(begun, str(error))
 
 
@@ -160,14 +165,26 @@ def _packed_rows(config: RoundConfig, opened: Model) -> dict[str, bytes]:
     return {name: pack_union(rows, blocks[name]) for name, rows in opened.items()}
 
 
-def _combined(
-    begun: RoundStart, apply: Callable[[Sums], Result], clients: int, shares: tuple[Buffer, Buffer], rows: OpenedRows
+async def _combined(
+    begun: RoundStart, records: RoundRecords, tools: Tools, effect: ssa.Apply, rows: OpenedRows
+) -> Combining:
+    """Both shares added, a piece of each at a time in memory."""
+    shares, combining = records.shares, Combining(begun, rows, len(effect.counted))
+    ours, theirs = [await shares.pieces(name) for name in (effect.share, effect.peer_share)]
+    for span, *names in zip(spans_of(begun.config.shape, rows), ours, theirs, strict=True):
+        pieces = [await shares.piece(name) for name in names]
+        await tools.lane.run(partial(combining.add, span, *pieces))
+    return combining
+
+
+def _applied(
+    begun: RoundStart, apply: Callable[[Sums], Result], clients: int, combining: Combining
 ) -> tuple[Sums, Result, tuple[BlockModel, ...], bytes, RefusalError | None]:
-    """What both shares give together, the new model and state with their descriptions, and why the sum is refused."""
+    """The sum, the new model and state with their descriptions, and why the sum is refused."""
     config: RoundConfig = begun.config
-    sums, before = Sums({}, {}, begun.union, clients), Result(begun.model, begun.state)
+    sums, before = Sums(config.shape.ring, {}, begun.union, clients), Result(begun.model, begun.state)
     try:
-        sums = combine(begun, shares, rows, clients)
+        sums = combining.finish()
         after = apply(sums)
     except (ExcessError, BeyondDtypeError, NoWeightError, OwnRuleError) as error:
         return sums, before, config.model, config.state, error

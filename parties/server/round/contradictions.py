@@ -7,7 +7,7 @@ differ, or whose update is not proved to be within the bound. Here evidence abou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.protocols import ssa
@@ -46,7 +46,7 @@ def seen_in(state: ssa.Round, event: Event, number: int, terms: ssa.Terms) -> It
         case ssa.Closing(theirs=theirs), ssa.Submitted(client=client, digest=submission):
             yield from _differing({client: submission}, theirs, number, "two-digests", peer)
         case ssa.Proved(proofs=proofs), ssa.PeerProofs(proofs=theirs) if proofs.keys() == theirs.keys():
-            for client, reason in ssa.failed_proofs(proofs, theirs, terms).items():
+            for client, reason in ssa.failed_proofs(proofs, event, terms).items():
                 yield _failed(client, reason, (proofs[client], theirs[client]), number, peer)
         case ssa.Concluded(outcome=ours), ssa.PeerConclusion(outcome=theirs) if ours != theirs:
             yield Evidence(
@@ -85,7 +85,7 @@ def strangers_in(
 
 
 def _differing(
-    ours: dict[str, bytes], theirs: dict[str, bytes], number: int, kind: EvidenceKind, peer: str
+    ours: Mapping[str, bytes], theirs: Mapping[str, bytes], number: int, kind: EvidenceKind, peer: str
 ) -> Iterator[Evidence]:
     for client in sorted(ours.keys() & theirs.keys()):
         if ours[client] != theirs[client]:

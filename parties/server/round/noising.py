@@ -6,7 +6,9 @@ none again. If the server is killed before it has committed, it draws anew, and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer
@@ -17,6 +19,9 @@ from parties.compute import ComputeLane
 
 COUNT_RING = Ring(32)
 """In which rows' contributors are counted."""
+
+Noised: TypeAlias = Callable[[int, Buffer], bytes]
+"""Adds noise to what stands at a place, of which there is one for each piece."""
 
 
 class Noise:
@@ -33,16 +38,23 @@ class Noise:
         self._lane = lane
         self._randomness = randomness
 
-    async def on_share(self, share: Buffer) -> bytes:
-        """A share of the sum with the noise that the task asks for; the same share where it asks for none."""
-        return await self._on(share, self._config.shape.ring, self._config.task.doses.values)
+    def of_share(self) -> Noised:
+        """What adds the noise that the task asks for to a piece of one share of the sum; none where it asks for none.
+
+        It is a pure function of a piece's place and content, for a thread.
+        """
+        return self._drawn(self._config.shape.ring, self._config.task.doses.values)
 
     async def on_counts(self, counts: Buffer) -> bytes:
         """Shares of rows' contributors, words of 32 bits, with the noise that the task asks for."""
-        return await self._on(counts, COUNT_RING, self._config.task.doses.counts)
+        return await self._lane.run(partial(self._drawn(COUNT_RING, self._config.task.doses.counts), 0, counts))
 
-    async def _on(self, share: Buffer, ring: Ring, sigma: int) -> bytes:
+    def _drawn(self, ring: Ring, sigma: int) -> Noised:
         if not sigma:
-            return bytes(share)
-        key = noise_key(self._randomness(FRESH_BYTES), self._config.round_id(), share)
-        return await self._lane.run(partial(noised, ring, share, sigma, key))
+            return lambda _, content: bytes(content)
+        fresh, round_id = self._randomness(FRESH_BYTES), self._config.round_id()
+
+        def noised_at(place: int, content: Buffer) -> bytes:
+            return noised(ring, content, sigma, noise_key(fresh, round_id, content, place))
+
+        return noised_at

@@ -12,21 +12,27 @@ from typing import assert_never
 
 import trio
 
+from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
 from fsl_async.protocols import psr, ssa
-from fsl_async.wire.messages import Forward
+from fsl_async.wire.messages import AskPieces, SharePiece
+from fsl_async.wire.share_pieces import packed_pieces
+from parties.server.peer.forwards import Forwards, StoredPart
 from parties.server.peer.link import PeerLink
-from parties.server.round.assembly import RequestKey
 from parties.server.round.records import RoundRecords
+from parties.server.store_layout import RequestKey
+from parties.server.waiting_store import PAUSE
+from parties.storage.blobs.blobs import HarmedBlobError
 
 
 class Outbox:
     """What one round sends to the peer.
 
     Args:
-        round_id: the round.
+        config: the round.
         link: to the peer.
+        forwards: the way that clients' parts take to it.
         records: where bulk data is stored.
         over: set when the round is over; its records may be gone from then on.
 
@@ -34,12 +40,19 @@ class Outbox:
         over: as given.
     """
 
-    def __init__(self, round_id: bytes, link: PeerLink, records: RoundRecords, over: trio.Event) -> None:
-        self._round_id = round_id
+    def __init__(
+        self, config: RoundConfig, link: PeerLink, forwards: Forwards, records: RoundRecords, over: trio.Event
+    ) -> None:
+        self._round_id = config.round_id()
+        self._number = config.number
         self._link = link
+        self._ways = forwards
         self._records = records
         self.over = over
         self._forwards: dict[RequestKey, bytes] = {}
+        self._harmed: dict[RequestKey, bytes] = {}
+        self._harm = trio.Event()
+        self._pieces_asked = False
 
     def send(self, effect: ssa.Send | ssa.SendCounts | ssa.SendShare | psr.Send) -> None:
         """Send what the state says the peer may lack."""
@@ -51,9 +64,28 @@ class Outbox:
             case ssa.SendCounts(message=message, counts=counts):
                 self._link.post_stored(message, partial(self._fetch, partial(self._records.counts, counts)))
             case ssa.SendShare(message=message, share=share):
-                self._link.post_stored(message, partial(self._fetch, partial(self._records.share, share)))
+                self._link.post_stored(message, partial(self._fetch, partial(self._list, share)))
             case _:
                 assert_never(effect)
+
+    async def send_pieces(self, share: bytes, first: int) -> bool:
+        """Send the pieces of our share from one on; whether they were not asked for before, since the servers met.
+
+        Raises:
+            StorageError: the share is not stored.
+        """
+        if self._pieces_asked:
+            return False
+        self._pieces_asked = True
+        for place, name in enumerate(await self._records.shares.pieces(share)):
+            if place >= first:
+                read = partial(self._records.shares.piece, name)
+                self._link.post_stored(SharePiece(self._round_id, place), partial(self._fetch, read))
+        return True
+
+    def ask_pieces(self, first: int) -> None:
+        """Ask for the pieces of the peer's share from one on."""
+        self._link.post(AskPieces(self._round_id, first))
 
     def forward(self, key: RequestKey, part: bytes) -> None:
         """Send a client's stored public part, unless it is on its way already."""
@@ -67,14 +99,36 @@ class Outbox:
 
     def resend_forwards(self) -> None:
         """Send all parts again, because the servers have met anew."""
+        self._pieces_asked = False
         for key, part in self._forwards.items():
             self._post_forward(key, part)
 
-    def _post_forward(self, key: RequestKey, part: bytes) -> None:
-        message = Forward(round_id=self._round_id, client=key.client, purpose=key.purpose, query=key.query)
-        self._link.post_stored(message, partial(self._fetch, partial(self._records.part, key, part)))
+    async def forward_mended(self) -> None:
+        """Send parts that were altered or missing, when they are there again; until cancelled."""
+        while True:
+            await self._harm.wait()
+            await trio.sleep(PAUSE)
+            harmed, self._harmed, self._harm = self._harmed, {}, trio.Event()
+            for key, part in harmed.items():
+                self._post_forward(key, part)
 
-    async def _fetch(self, read: Callable[[], Awaitable[memoryview]]) -> Buffer | None:
+    async def _list(self, share: bytes) -> memoryview:
+        return memoryview(packed_pieces(await self._records.shares.pieces(share)))
+
+    def _post_forward(self, key: RequestKey, part: bytes) -> None:
+        stored = StoredPart(self._round_id, self._number, key, part, self.over)
+        self._ways.way.forward(stored, partial(self._fetch, partial(self._part, key, part)))
+
+    async def _part(self, key: RequestKey, part: bytes) -> memoryview | None:
+        """A public part; none where it is harmed, of which the operator hears: the other server would see a lie."""
+        try:
+            return await self._records.part(key, part)
+        except HarmedBlobError:
+            self._harmed[key] = part
+            self._harm.set()
+            return None
+
+    async def _fetch(self, read: Callable[[], Awaitable[memoryview | None]]) -> Buffer | None:
         """The bulk of a message, read when its turn comes; None if the round is over by then."""
         if self.over.is_set():
             return None

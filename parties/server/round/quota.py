@@ -55,7 +55,13 @@ class RoundQuota:
 
     @contextmanager
     def request(self, client: str, kind: Counted, what: str = "") -> Iterator[None]:
-        """Count a request before it is carried out, and afterwards a conflict if it ended in one.
+        """Count a request before it is carried out, and afterwards what became of it; see `count` and `carried_out`."""
+        self.count(client, kind, what)
+        with self.carried_out(client, kind, what):
+            yield
+
+    def count(self, client: str, kind: Counted, what: str = "") -> None:
+        """Count a request before anything is done for it.
 
         Args:
             client: who asks.
@@ -63,35 +69,9 @@ class RoundQuota:
             what: what it asks for, if each of several things has a count of its own.
 
         Raises:
-            RequestRefusedError: the request is above the limit, or refused by the code in this context.
+            RequestRefusedError: the request is above the limit.
             AbuseError: the client went on above its limits.
         """
-        self._count(client, kind, what)
-        try:
-            yield
-        except RequestRefusedError as refusal:
-            if refusal.message.reason == "conflict":
-                self._count(client, Counted.CONFLICT, "")
-            if refusal.message.reason == "busy":
-                self._counts[client, kind, what] -= 1
-            raise
-        except StorageError:
-            self._counts[client, kind, what] -= 1
-            raise
-
-    @contextmanager
-    def arriving(self, client: str) -> Iterator[None]:
-        """Count a request whose bytes begin to come, until all have come; it stays counted if the context fails.
-
-        Raises:
-            RequestRefusedError: too many requests have broken off.
-            AbuseError: the client went on above its limits.
-        """
-        self._count(client, Counted.UNFINISHED, "")
-        yield
-        self._counts[client, Counted.UNFINISHED, ""] -= 1
-
-    def _count(self, client: str, kind: Counted, what: str) -> None:
         limit = self._limits[kind]
         if self._counts[client, kind, what] < limit:
             self._counts[client, kind, what] += 1
@@ -105,3 +85,43 @@ class RoundQuota:
         if self._refused[client] > REFUSALS_BORNE:
             raise AbuseError(client, refusal.message)
         raise refusal
+
+    def give_back(self, client: str, kind: Counted, what: str = "") -> None:
+        """Take a request back that was counted: it counts as another kind, or the client is not to blame for it."""
+        self._counts[client, kind, what] -= 1
+        if not self._counts[client, kind, what]:
+            del self._counts[client, kind, what]
+
+    @contextmanager
+    def carried_out(self, client: str, kind: Counted, what: str = "") -> Iterator[None]:
+        """Count a conflict if a request that was counted ends in one in this context.
+
+        It is taken back if the server could not store it or had no room.
+
+        Raises:
+            RequestRefusedError: the request is refused by the code in this context.
+            AbuseError: the client went on above its limits.
+        """
+        try:
+            yield
+        except RequestRefusedError as refusal:
+            if refusal.message.reason == "conflict":
+                self.count(client, Counted.CONFLICT)
+            if refusal.message.reason == "busy":
+                self.give_back(client, kind, what)
+            raise
+        except StorageError:
+            self.give_back(client, kind, what)
+            raise
+
+    @contextmanager
+    def arriving(self, client: str) -> Iterator[None]:
+        """Count a request whose bytes begin to come, until all have come; it stays counted if the context fails.
+
+        Raises:
+            RequestRefusedError: too many requests have broken off.
+            AbuseError: the client went on above its limits.
+        """
+        self.count(client, Counted.UNFINISHED)
+        yield
+        self.give_back(client, Counted.UNFINISHED)

@@ -5,55 +5,62 @@
     round-00000012/times                             value: how long it has collected, computed and waited
     round-00000012/events                            journal: the events of the round's machine
     round-00000012/requests                          journal: requests of which both halves have come and agree
-    round-00000012/parts/<client>/<purpose>-<query>/<digest>    public parts, except those on loan
     round-00000012/submissions/<client>              submissions, without their bulk
-    round-00000012/dense/<client>                    this server's shares of dense blocks, where the task has any
-    round-00000012/bound/<client>                    private parts of the proofs of their bounds; empty if not carried
-    round-00000012/share/<digest>                    both servers' shares of the sum
+    round-00000012/share/<digest>                    the lists of both servers' shares of the sum: see `shares`
     round-00000012/counts/<digest>                   both servers' shares of the counts of contributors
     round-00000012/applied                           what the task's own rule made of the sum: see `own_result`
 
-Rules: a public part is in its carrier's store before it is forwarded, a request before it is answered, a submission
-before it is acknowledged, a share before it is committed to; so bulk data need not stay in memory. All of it is erased
-with the round.
+Bulk lies in blobs: the pieces of shares, and what clients send, which the clients' connections put (see
+`parties.server.clients.deposits`): public parts, except those on loan, and on the carrier shares of dense blocks and
+private parts of the proofs of bounds. Their names are in `parties.server.store_layout`. What is read back is compared
+with its digest.
 
-The server that is not a client's carrier holds the client's submission *on loan*: its public part lies in memory until
-the round is over, and in the store only if there is no room in memory. A restart loses what was on loan; the carrier
-forwards it again when the servers meet, and what needs the part waits until then. Trees that outlive their round are
-stored by both servers. See docs/adr/0011.
+Rules: a public part is in its carrier's blobs before its request is noted, a request is noted before it is answered and
+its part forwarded, a submission is in the store before it is acknowledged, a share before it is committed to; so bulk
+data need not stay in memory. A blob of the carrier's that no noted request refers to counts for nothing: its client
+repeats what it did not hear of. All of it is erased with the round.
 
-The carrier needs a part that it has stored again soon, to forward it and to add it to the sum. So the part also stays
-in memory until it is added, if there is room; without room, and after a restart, it is read back from the store.
+The server that is not a client's carrier holds the client's submission *on loan*: where the part comes over the link,
+it lies in memory until the round is over, and in the blobs only if there is no room in memory. A restart loses what was
+on loan in memory; the carrier forwards it again when the servers meet, and what needs the part waits until then. Trees
+that outlive their round are stored by both servers. See docs/adr/0011.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
-from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
-from urllib.parse import unquote
+from typing import ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 import trio
 
 from fsl_async.bounds import private_bytes, terms_of, verifier_bytes
 from fsl_async.config import RoundConfig
-from fsl_async.derivation import public_digest, tree_digest
+from fsl_async.derivation import tree_digest
 from fsl_async.digests import Buffer, Domain, digest
-from fsl_async.errors import PeerViolationError, StorageError
+from fsl_async.errors import PeerViolationError
 from fsl_async.secrecy import Discreet
 from fsl_async.server.aggregation import Claim, Submission
 from fsl_async.task import Task
-from fsl_async.wire.public_part import ALL_ROWS, Layout, Opened, Part, Trees, counts_bytes, dense_bytes, share_bytes
-from parties.server.round.assembly import RequestKey
-from parties.server.store_layout import client_key, round_prefix
+from fsl_async.wire.public_part import Layout, Part, Trees, counts_bytes, dense_bytes
+from parties.compute import ComputeLane, InlineLane
+from parties.events import Observer, unobserved
+from parties.server.round.reading_back import AlteredError, ReadBack
+from parties.server.round.shares import ShareRecords
+from parties.server.store_layout import (
+    KnownPart,
+    RequestKey,
+    bound_name,
+    client_key,
+    dense_name,
+    known_part,
+    part_name,
+    round_prefix,
+)
+from parties.storage.blobs.blobs import Blobs
+from parties.storage.blobs.in_store import StoreBlobs
 from parties.storage.decoding import decode_stored
-from parties.storage.store import DAMAGED, Change, Keep, Put, Record, Store
-
-_PART_KEY = re.compile(r"round-\d{8,}/parts/([^/]+)/(retrieve|submit)-(\d{1,9})/((?:[0-9a-f]{2})+)")
-
-AT_HAND_BYTES: Final = 128 << 20
-"""Room in memory for stored public parts that are still to be added, beside what requests under way have."""
+from parties.storage.store import Change, Keep, Put, Record, Store
 
 LOAN_BYTES: Final = 128 << 20
 """Room in memory for public parts that only their carrier has stored."""
@@ -81,9 +88,11 @@ class StoredSubmission(Discreet, frozen=True, kw_only=True, forbid_unknown_field
         part: the digest of its public part.
         dense_salt: what its dense masks depend on; empty where the task has no dense blocks.
         bind: what the proof of its bound is bound to; empty where the task has no bound.
+        dense: the digest under which the share of dense blocks lies here; empty where none does.
+        private: likewise of the private part of the proof of its bound.
     """
 
-    hidden: ClassVar[frozenset[str]] = frozenset({"msk"})
+    hidden: ClassVar[frozenset[str]] = frozenset({"msk", "dense", "private"})
     client: str
     name: bytes
     msk: bytes
@@ -95,25 +104,8 @@ class StoredSubmission(Discreet, frozen=True, kw_only=True, forbid_unknown_field
     part: bytes
     dense_salt: bytes = b""
     bind: bytes = b""
-
-
-class OwnBulk(NamedTuple):
-    """What a submission brings to its carrier alone; both are empty on the other server.
-
-    Attributes:
-        dense: the carrier's share of dense blocks.
-        private: the private part of the proof of its bound.
-    """
-
-    dense: memoryview
-    private: memoryview
-
-
-class KnownPart(NamedTuple):
-    """A public part in the store."""
-
-    key: RequestKey
-    digest: bytes
+    dense: bytes = b""
+    private: bytes = b""
 
 
 class StoredRequest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -129,7 +121,7 @@ class StoredRequest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 class _Shelf:
     """Public parts in memory.
 
-    If there is no room for another part, those that are here stay, because they are needed first.
+    If there is no room for another part, those that are here stay.
 
     Args:
         room: bytes in all.
@@ -142,19 +134,14 @@ class _Shelf:
     def hold(self, key: str, part: Buffer) -> bool:
         """Hold a part, if there is room for the whole message that it came in, which it keeps alive."""
         view = memoryview(part).toreadonly()
-        if key not in self._parts and _kept_alive(view) <= self._room:
+        if key not in self._parts and kept_alive(view) <= self._room:
             self._parts[key] = view
-            self._room -= _kept_alive(view)
+            self._room -= kept_alive(view)
         return key in self._parts
 
     def find(self, key: str) -> memoryview | None:
         """The part of that key, or None if it is not held."""
         return self._parts.get(key)
-
-    def release(self, key: str) -> None:
-        """Stop holding a part."""
-        if key in self._parts:
-            self._room += _kept_alive(self._parts.pop(key))
 
 
 class RoundRecords:
@@ -165,35 +152,61 @@ class RoundRecords:
         config: the round.
         session_trees: finds the trees of sessions, on which hints ride.
         own: the same store as the server uses it for its own records; None where it is not told apart.
+        blobs: where clients' bulk lies, as the server uses it itself; None: in the store.
+        lane: where what is read back is compared with its digest.
+        carries: whether this server is a client's carrier.
+        observe: hears of blobs that are altered or missing.
 
     Attributes:
         store: for what clients send: if the disk is full, they are told to come back.
         own: for what the server records itself: if the disk is full, it waits.
+        blobs: likewise, for bulk.
         prefix: what the names of all records of the round begin with.
+        carries: as given.
+        shares: both servers' shares of the sum.
     """
 
     def __init__(
-        self, store: Store, config: RoundConfig, session_trees: SessionTrees, own: Store | None = None
+        self,
+        store: Store,
+        config: RoundConfig,
+        session_trees: SessionTrees,
+        own: Store | None = None,
+        blobs: Blobs | None = None,
+        lane: ComputeLane | None = None,
+        carries: Callable[[str], bool] = lambda client: True,
+        observe: Observer = unobserved,
     ) -> None:
         self.store = store
         self.own = own or store
+        self.blobs = blobs or StoreBlobs(self.own)
+        lane = lane or InlineLane()
+        self._read = ReadBack(self.blobs, lane, config.shape, observe)
+        self.carries = carries
         self._config = config
         self._session_trees = session_trees
-        self._at_hand = _Shelf(AT_HAND_BYTES)
         self._on_loan = _Shelf(LOAN_BYTES)
         self._awaited: dict[str, trio.Event] = {}
         self._noted: set[KnownPart] = set()
         self._trees_named: dict[KnownPart, bytes] = {}
+        self._malformed: dict[KnownPart, str] = {}
+        self._sizes: dict[KnownPart, int] = {}
         self.prefix = round_prefix(config.number)
+        self.shares = ShareRecords(self.own, self.blobs, lane, self.prefix)
 
     # ---- public parts and requests
 
-    def name(self, key: RequestKey, part: Part) -> bytes:
-        """The digest of a public part; that of its trees is remembered, because it is needed soon."""
-        tree = tree_digest(part.layout, part.data)
-        name = public_digest(part.layout, part.data, tree)
+    def note_tree(self, key: RequestKey, name: bytes, tree: bytes) -> None:
+        """Remember the digest of the trees in a public part, because it is needed soon."""
         self._trees_named[KnownPart(key, name)] = tree
-        return name
+
+    def note_malformed(self, key: RequestKey, name: bytes, explanation: str) -> None:
+        """Note a forwarded part that has not the form that it must have; it need not be kept."""
+        self._malformed[KnownPart(key, name)] = explanation
+
+    def malformed(self, key: RequestKey, name: bytes) -> str:
+        """What is wrong with the form of a forwarded part; empty where nothing is known to be."""
+        return self._malformed.get(KnownPart(key, name), "")
 
     async def tree_digest(self, key: RequestKey, name: bytes, layout: Layout) -> bytes:
         """The digest of the trees in a stored public part.
@@ -205,27 +218,35 @@ class RoundRecords:
         return tree_digest(layout, await self.part(key, name)) if known is None else known
 
     async def keep_part(self, key: RequestKey, name: bytes, part: Buffer) -> None:
-        """Keep a public part that the other server forwards, under its digest: on loan, or stored.
+        """Keep a public part that the other server forwards, under its digest: on loan, or in blobs.
 
         Raises:
-            StorageError: it could not be stored.
+            StorageError: it could not be kept.
         """
-        place = self._part_key(key, name)
-        if not (self._lends(key) and self._on_loan.hold(place, part)):
-            await self.own.commit(Keep(place, part))
-            self._hold(key, place, part)
-        if place in self._awaited:
-            self._awaited.pop(place).set()
+        if not (self._lends(key) and self._on_loan.hold(self._part_key(key, name), part)):
+            await self.blobs.put(self._part_key(key, name), part)
+        self.note_kept(key, name, len(part))
 
-    async def keep_request(self, key: RequestKey, name: bytes, *bulk: Buffer) -> None:
-        """Record that both halves of a request are here and agree; on the carrier together with the part itself."""
-        place, known = self._part_key(key, name), KnownPart(key, name)
+    def note_kept(self, key: RequestKey, name: bytes, size: int) -> None:
+        """Note that a public part that the other server forwards is kept: what waits for it goes on."""
+        self._sizes[KnownPart(key, name)] = size
+        awaited = self._awaited.pop(self._part_key(key, name), None)
+        if awaited is not None:
+            awaited.set()
+
+    async def part_size(self, key: RequestKey, name: bytes) -> int | None:
+        """The bytes of a public part that the other server has forwarded; None if it is not kept."""
+        known = self._sizes.get(KnownPart(key, name))
+        return await self.blobs.size(self._part_key(key, name)) if known is None else known
+
+    async def keep_request(self, key: RequestKey, name: bytes) -> None:
+        """Record that both halves of a request are here and agree."""
+        known = KnownPart(key, name)
         tree = self._trees_named.get(known)
         entry = msgspec.msgpack.encode(StoredRequest(key.client, key.purpose, key.query, name, tree))
-        await self.store.commit(*(Keep(place, part) for part in bulk), Record(f"{self.prefix}/requests", entry))
+        await self.store.commit(Record(f"{self.prefix}/requests", entry))
         self._noted.add(known)
-        for part in bulk:
-            self._hold(key, place, part)
+        self._sizes.pop(known, None)
 
     def is_noted(self, key: RequestKey, name: bytes) -> bool:
         """Whether it is recorded, also from before a restart, that both halves of a request were here and agreed."""
@@ -235,16 +256,21 @@ class RoundRecords:
         """A public part that is kept; one that a restart has lost is waited for.
 
         Raises:
-            StorageError: it is not kept.
+            StorageError: it is not kept, or is not what was put. Where this server is not its carrier, it is erased
+                then: after a restart the carrier forwards it again.
         """
         place = self._part_key(key, name)
         if place in self._awaited:
             await self._awaited[place].wait()
-        for shelf in (self._on_loan, self._at_hand):
-            held = shelf.find(place)
-            if held is not None:
-                return held
-        return await self.store.blob(place)
+        held = self._on_loan.find(place)
+        if held is not None:
+            return held
+        try:
+            return await self._read.part(place, key.purpose, name)
+        except AlteredError:
+            if not self.carries(key.client):
+                await self.blobs.erase(place)
+            raise
 
     def await_part(self, key: RequestKey, name: bytes) -> None:
         """Note that a restart has lost a public part, which is waited for from now on."""
@@ -271,39 +297,33 @@ class RoundRecords:
         return sorted(self._noted)
 
     async def parts(self) -> list[KnownPart]:
-        """All public parts that are stored."""
-        return [_known_part(key) for key in await self.store.keys(f"{self.prefix}/parts/")]
+        """All public parts that lie in blobs; on the carrier also those of requests that have come to nothing."""
+        return [known_part(name) for name in await self.blobs.names(f"{self.prefix}/parts/")]
 
     def release(self) -> None:
         """Free the parts in memory and end all waiting: the round is over."""
-        self._on_loan, self._at_hand = _Shelf(0), _Shelf(0)
+        self._on_loan = _Shelf(0)
         while self._awaited:
             self._awaited.popitem()[1].set()
 
     # ---- submissions
 
-    def submission_changes(self, submission: StoredSubmission, own: OwnBulk) -> list[Change]:
-        """The changes that store a submission; its public part is kept already."""
-        client = client_key(submission.client)
-        return [
-            Put(f"{self.prefix}/submissions/{client}", msgspec.msgpack.encode(submission)),
-            *([Put(f"{self.prefix}/dense/{client}", own.dense)] if dense_bytes(self._config.shape) else []),
-            *([Put(f"{self.prefix}/bound/{client}", own.private)] if private_bytes(self._config.shape) else []),
-        ]
+    def submission_changes(self, submission: StoredSubmission) -> list[Change]:
+        """The changes that store a submission; its bulk is kept already."""
+        place = f"{self.prefix}/submissions/{client_key(submission.client)}"
+        return [Put(place, msgspec.msgpack.encode(submission))]
 
     async def submission(self, client: str) -> Submission:
-        """A submission with its bulk, which is not held in memory here any longer.
+        """A submission with its bulk.
 
         Raises:
             StorageError: no submission of that client is stored.
         """
-        key = client_key(client)
-        place = f"{self.prefix}/submissions/{key}"
+        place = f"{self.prefix}/submissions/{client_key(client)}"
         stored: StoredSubmission = decode_stored(await self.store.blob(place), StoredSubmission, place)
         layout = Layout.submission(self._config.shape, stored.trees)
         own = RequestKey(client, "submit", 0)
         part = Part(layout, await self.part(own, stored.part))
-        self._at_hand.release(self._part_key(own, stored.part))
         return Submission(
             client=client,
             msk=stored.msk,
@@ -311,15 +331,21 @@ class RoundRecords:
             tree=stored.tree,
             trees=await self._trees(stored, part),
             part=part,
-            dense=await self.store.blob(f"{self.prefix}/dense/{key}") if dense_bytes(self._config.shape) else NO_SHARES,
+            dense=await self._dense(stored) if stored.dense else NO_SHARES,
             dense_salt=stored.dense_salt,
             claim=await self._claim(stored) if terms_of(self._config.shape) else None,
         )
 
     async def _claim(self, stored: StoredSubmission) -> Claim:
         """What shows that a submission is within the task's bound."""
-        private = await self.store.blob(f"{self.prefix}/bound/{client_key(stored.client)}")
-        return Claim(private or None, stored.bind, stored.name)
+        if not stored.private:
+            return Claim(None, stored.bind, stored.name)
+        place = bound_name(self.prefix, stored.client, stored.private)
+        return Claim(await self._read.private(place, stored.private, stored.msk), stored.bind, stored.name)
+
+    async def _dense(self, stored: StoredSubmission) -> memoryview:
+        """The share of dense blocks that a submission has brought."""
+        return await self._read.dense(dense_name(self.prefix, stored.client, stored.dense), stored.dense, stored.msk)
 
     async def _trees(self, stored: StoredSubmission, part: Part) -> Part:
         match stored.trees:
@@ -331,7 +357,7 @@ class RoundRecords:
             case Trees.SESSION:
                 return (await self._session_trees(stored.client)).trees
 
-    # ---- shares
+    # ---- shares of the counts
 
     def counts_name(self, counts: Buffer, peer: str) -> bytes:
         """The digest that names a share of the counts of contributors.
@@ -358,48 +384,15 @@ class RoundRecords:
         """
         return await self.store.blob(self._counts_key(name))
 
-    def share_name(self, share: Buffer, peer: str, opened: Opened = ALL_ROWS) -> bytes:
-        """The digest that names a share of the sum, of the rows that are opened.
-
-        Raises:
-            PeerViolationError: it is the peer's, and has another size than the task and the counts imply.
-        """
-        expected = share_bytes(self._config.shape, opened)
-        if len(share) != expected:
-            raise PeerViolationError(peer, f"sent a share of {len(share)} bytes, the task implies {expected}")
-        return digest(Domain.SHARE, share)
-
-    async def keep_share(self, share: Buffer) -> bytes:
-        """Store a share of the sum, and return the digest that names it."""
-        name = digest(Domain.SHARE, share)
-        await self.own.commit(Keep(self._share_key(name), share))
-        return name
-
-    async def share(self, name: bytes) -> memoryview:
-        """A share of the sum, by its digest.
-
-        Raises:
-            StorageError: it is not stored.
-        """
-        return await self.store.blob(self._share_key(name))
-
     def _lends(self, key: RequestKey) -> bool:
         """Whether only the carrier has to store a public part: no session and no later request refers to it."""
         return key.purpose == "submit" and self._config.task.selection != "fixed"
 
-    def _hold(self, key: RequestKey, place: str, part: Buffer) -> None:
-        """Hold a part that is to be added; a retrieval's may never be needed again."""
-        if key.purpose == "submit":
-            self._at_hand.hold(place, part)
-
     def _counts_key(self, name: bytes) -> str:
         return f"{self.prefix}/counts/{name.hex()}"
 
-    def _share_key(self, name: bytes) -> str:
-        return f"{self.prefix}/share/{name.hex()}"
-
     def _part_key(self, key: RequestKey, name: bytes) -> str:
-        return f"{self.prefix}/parts/{client_key(key.client)}/{key.purpose}-{key.query}/{name.hex()}"
+        return part_name(self.prefix, key, name)
 
 
 def submission_bytes(task: Task) -> int:
@@ -439,14 +432,6 @@ def round_bytes(task: Task, clients: int) -> int:
     return clients * client_bytes(task) + last
 
 
-def _kept_alive(view: memoryview) -> int:
+def kept_alive(view: memoryview) -> int:
     """Bytes of all that a view is a part of."""
     return memoryview(view.obj).nbytes
-
-
-def _known_part(key: str) -> KnownPart:
-    match = _PART_KEY.fullmatch(key)
-    if match is None:
-        raise StorageError(f"{key} in the store names no public part; it is damaged: {DAMAGED}")
-    kind: Literal["retrieve", "submit"] = "retrieve" if match[2] == "retrieve" else "submit"
-    return KnownPart(RequestKey(unquote(match[1]), kind, int(match[3])), bytes.fromhex(match[4]))

@@ -9,13 +9,17 @@ the effects of the state they lead to are performed again. What is particular to
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
 import trio
 
 from fsl_async.errors import PeerViolationError, StorageError
-from fsl_async.protocols import assembly
+from fsl_async.protocols import assembly, ssa
+from fsl_async.protocols.ending import CloseRound
 from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later, held_back
 from fsl_async.protocols.reconciliation import Round
 from fsl_async.wire.messages import OfRound
@@ -23,7 +27,7 @@ from parties.events import RoundMoved, Warned
 from parties.outcome import Model, RoundOutcome, RoundReport
 from parties.server.refusals import RequestRefusedError
 from parties.server.round.aggregating import Aggregation
-from parties.server.round.assembly import RequestAssembly, RequestKey
+from parties.server.round.assembly import RequestAssembly
 from parties.server.round.course import course_of
 from parties.server.round.outbox import Outbox
 from parties.server.round.quota import RoundQuota
@@ -33,9 +37,13 @@ from parties.server.round.start import RoundStart, Tools
 from parties.server.round.timers import Timers
 from parties.server.round.times import ACTIVITIES, Stopwatch
 from parties.server.round.waiting import waiting_for
+from parties.server.store_layout import KnownPart, RequestKey
 from parties.status import PastRound, RoundStatus
 from parties.storage.decoding import decode_stored, replaying
 from parties.storage.store import Record
+
+PARTS_APART = "several parts are stored for one request"
+"""How the operator is told, at a start, of parts that nobody has noted."""
 
 
 class RoundRun:
@@ -70,7 +78,7 @@ class RoundRun:
         )
         self.quota = RoundQuota(config.task.retrievals)
         self.settled = trio.Event()
-        self.outbox = Outbox(self.round_id, tools.link, records, self.settled)
+        self.outbox = Outbox(config, tools.link, tools.forwards, records, self.settled)
         self.course = course_of(begun, records, tools, self.outbox)
         self._begun = begun
         self._tools = tools
@@ -236,6 +244,7 @@ class RoundRun:
         await self.replay()
         await self._stopwatch.resume(self.records.store, type(self.state).__name__, self._tools.clock())
         await self._restore_requests()
+        self._tools.nursery.start_soon(self.outbox.forward_mended)
         self.course.begin()
         for effect in self.course.effects():
             self._perform(effect)
@@ -255,10 +264,23 @@ class RoundRun:
                 await self.course.replay(event)
             self._end_waiting()
 
-    async def take(self, event: Event) -> None:
+    async def enter(self, submitted: Sequence[ssa.Submitted]) -> None:
+        """Take submissions that wait together, unless they come too late; with as few commits as can be.
+
+        The task that reported one that comes too late finds out from the state.
+        """
+        waiting = submitted
+        while together := self.aggregation.together(waiting):
+            waiting = waiting[waiting.index(together[-1]) + 1 :]
+            await self.take(*together)
+            if self.is_full:
+                await self.take(CloseRound())
+
+    async def take(self, event: Event, *more: Event) -> None:
         """Record an event, adopt the new state, perform what is new in its effects; then whatever had come early.
 
-        Evidence that it brings is stored before it is, because a replay does not look for evidence again.
+        Several events are recorded in one commit; only `enter` knows which can be. Evidence that they bring is stored
+        before they are, because a replay does not look for evidence again.
 
         Raises:
             PeerViolationError: the peer broke the protocol.
@@ -268,25 +290,28 @@ class RoundRun:
         if not self.accepts(type(event)) and accepted_later(course.machine.accepts, before, event):
             self._early = held_back(self._early, event, self.peer)
             return
-        after = course.after(event)
+        await course.foresee(event)
+        after, events = course.after(event, *more), (event, *more)
         if after == before:
             return
         warnings: list[Warned] = []
-        for seen in course.seen(event):
+        for seen in chain.from_iterable(course.seen(each) for each in events):
             if isinstance(seen, Warned):
                 warnings.append(seen)
             else:
                 await self._tools.evidence.keep(seen)
         measured = self._stopwatch.moved(type(before).__name__, type(after).__name__, self._tools.clock())
         changes = [*course.changes(event), *self._stopwatch.changes(measured)]
-        await self.records.own.commit(*changes, Record(self._journal, msgspec.msgpack.encode(event)))
+        records = [Record(self._journal, msgspec.msgpack.encode(each)) for each in events]
+        await self.records.own.commit(*changes, *records)
         self._stopwatch.adopt(measured)
         for warned in warnings:
             self._tools.observe(warned)
         done = course.effects()
-        course.adopt(event)
+        for each in events:
+            course.adopt(each)
         self._end_waiting()
-        self._begin_effects(before, event, done)
+        self._begin_effects(before, events, done)
         early, self._early = self._early, []
         for waiting in early:
             await self.take(waiting)
@@ -298,7 +323,9 @@ class RoundRun:
             PeerViolationError: it contradicts what the peer said before, or comes where no honest server sends it.
         """
         try:
-            await self.take(await self.course.read(message, bulk))
+            event = await self.course.read(message, bulk)
+            if event is not None:
+                await self.take(event)
         except UnexpectedEvent as error:
             raise PeerViolationError(self.peer, f"speaks out of turn: {error}") from error
 
@@ -314,8 +341,9 @@ class RoundRun:
         if type(self.state) in self.course.machine.final:
             self.settled.set()
 
-    def _begin_effects(self, before: Round, event: Event, done: tuple[Any, ...]) -> None:
-        self.course.taken(event)
+    def _begin_effects(self, before: Round, events: Iterable[Event], done: tuple[Any, ...]) -> None:
+        for event in events:
+            self.course.taken(event)
         for effect in self.course.effects():
             if effect not in done:
                 self._perform(effect)
@@ -329,15 +357,30 @@ class RoundRun:
     async def _restore_requests(self) -> None:
         """Take up the requests of before a restart; the carrier forwards their parts once more.
 
-        Of a request that is noted, but not its part, the part was on loan.
+        On the carrier a part whose request is not noted counts for nothing: its client repeats the request. On the
+        other server, the part of a request that is noted was on loan, if it is not there; and one that is not noted
+        counts if it is the only one of its request, because a crash may leave one behind that nobody has noted, and
+        blobs are not only this process's. That the carrier's own part is missing shows when it is read.
         """
-        for key, part in await self.records.parts():
-            self.requests.restore(key, assembly.Public(part), f"{self.records.prefix}/parts")
+        noted, place = await self.records.requests(), f"{self.records.prefix}/requests"
+        counting, there = set(noted), await self.records.parts()
+        parts_of = Counter(key for key, _ in {*noted, *there})
+        for key, part in there:
+            carries = self.config.carrier(key.client) == self.server
+            is_noted = KnownPart(key, part) in counting
+            if is_noted or (not carries and parts_of[key] == 1):
+                self.requests.restore(key, assembly.Public(part), f"{self.records.prefix}/parts")
+            elif not carries:
+                explanation = f"{PARTS_APART} of {key.client!r}: {part.hex()[:16]}… is not noted, and does not count"
+                self._tools.observe(Warned(about="blobs", explanation=explanation))
+            if carries and is_noted:
+                self.outbox.note_forward(key, part)
+        for key, part in noted:
+            self.requests.restore(key, assembly.Direct(part), place)
+            if self.requests.has_public(key, part):
+                continue
+            self.requests.restore(key, assembly.Public(part), place)
             if self.config.carrier(key.client) == self.server:
                 self.outbox.note_forward(key, part)
-        for key, part in await self.records.requests():
-            place = f"{self.records.prefix}/requests"
-            self.requests.restore(key, assembly.Direct(part), place)
-            if not self.requests.has_public(key, part) and self.config.carrier(key.client) != self.server:
-                self.requests.restore(key, assembly.Public(part), place)
+            else:
                 self.records.await_part(key, part)

@@ -10,6 +10,7 @@ from fsl_async.protocols import psr
 from fsl_async.protocols.machine import Event, UnexpectedEvent
 from fsl_async.wire.messages import (
     Abort,
+    AskPieces,
     Closing,
     Commitment,
     Conclusion,
@@ -18,6 +19,7 @@ from fsl_async.wire.messages import (
     RosterList,
     RowCounts,
     Share,
+    SharePiece,
 )
 from parties.events import Warned
 from parties.outcome import Done, Model, RoundOutcome, RoundReport
@@ -131,9 +133,15 @@ class Serving:
 
     # ---- what its run does
 
-    def after(self, event: Event) -> psr.Round:
-        """The state to which an event leads."""
-        return psr.step(self.state, event, self.terms)
+    async def foresee(self, event: Event) -> None:
+        """Nothing takes long."""
+
+    def after(self, event: Event, *more: Event) -> psr.Round:
+        """The state to which events lead."""
+        state = self.state
+        for each in (event, *more):
+            state = psr.step(state, each, self.terms)
+        return state
 
     def adopt(self, event: Event) -> None:
         """Take an event that is recorded."""
@@ -184,7 +192,7 @@ class Serving:
                 return psr.PeerConclusion(outcome)
             case Abort(explanation=explanation):
                 return psr.PeerAbort(explanation)
-            case RosterList() | Proofs() | RowCounts() | Commitment() | Share():
+            case RosterList() | Proofs() | RowCounts() | Commitment() | Share() | AskPieces() | SharePiece():
                 what = type(message).__name__
                 raise PeerViolationError(self.terms.peer, f"sends a {what} in a round that only serves retrievals")
             case _:

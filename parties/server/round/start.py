@@ -18,6 +18,7 @@ from parties.events import Observer
 from parties.outcome import Model
 from parties.server.evidence import EvidenceBook
 from parties.server.ledger import Ledger
+from parties.server.peer.forwards import Forwards
 from parties.server.peer.link import PeerLink
 
 
@@ -33,6 +34,7 @@ class Tools(msgspec.Struct, frozen=True):
         known: whether a client of that name is known here.
         randomness: for nonces.
         link: to the peer.
+        forwards: the way that clients' parts take to it.
         report: takes a round's id and an event of ours to the server's own task.
         observe: takes what happens, for the operator.
         clock: seconds since 1970.
@@ -49,6 +51,7 @@ class Tools(msgspec.Struct, frozen=True):
     known: Callable[[str], bool]
     randomness: Randomness
     link: PeerLink
+    forwards: Forwards
     report: Callable[[bytes, Event], Awaitable[None]]
     observe: Observer
     clock: Callable[[], float]

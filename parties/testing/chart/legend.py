@@ -91,6 +91,8 @@ def fault_text(fault: FaultBase) -> str:
             return f"disk slow for {seconds:g} s, {each:g} s a commit"
         case faults.FullDisk(seconds=seconds):
             return f"disk full for {seconds:g} s"
+        case faults.SpoiltBlobs(seconds=seconds, harm=harm):
+            return f"blobs {harm} for {seconds:g} s"
         case faults.BrokenWrite(number=number):
             return f"commit {number} fails"
         case _:

@@ -22,6 +22,7 @@ CHECKS: dict[str, Check] = {
     "one sum per round": server_checks.one_sum_per_round,
     "nothing below the minimum": server_checks.nothing_below_the_minimum,
     "shares as committed": server_checks.shares_as_committed,
+    "one part per request": server_checks.one_part_per_request,
     "every sum is charged": server_checks.every_sum_is_charged,
     "revealed means done": server_checks.revealed_means_done,
     "one receipt per round": client_checks.one_receipt_per_round,

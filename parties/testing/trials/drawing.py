@@ -27,6 +27,7 @@ from parties.testing.faults import (
     Partition,
     SkewedClock,
     SlowDisk,
+    SpoiltBlobs,
 )
 from parties.testing.machines import declared
 from parties.testing.recorder import Transition
@@ -34,13 +35,19 @@ from parties.testing.round_faults import AbortRound, CloseNow, Fault, Late, OldC
 from parties.testing.trials.rules import ruled
 from parties.testing.trials.scenario import NAMES, Scenario, Trial, is_late
 
-__all__ = ["MOMENTS", "bounded", "closed", "counted", "draw", "ordinary_faults", "sampled"]
+__all__ = ["MOMENTS", "bounded", "closed", "counted", "draw", "ordinary_faults", "sampled", "spoilt"]
 
 COMBINED_SHARE = 0.4
 """The share of trials with faults that also get a combination of faults that shows something only together."""
 
 CLOSED_SHARE = 0.3
 """The share of trials, of the seeds that have it, in which an operator closes a round."""
+
+CUT_SHARE = 0.4
+"""The share of trials, of the same seeds, in which shares have many pieces."""
+
+BUSY_SHARE = 0.4
+"""The share of trials, of the same seeds, in which computing takes time, so that submissions wait for one another."""
 
 SAMPLED_SHARE = 0.12
 """The share of trials in whose task clients are drawn; that is drawn beside everything else."""
@@ -50,6 +57,10 @@ COUNTED_SHARE = 0.25
 
 BOUNDED_SHARE = 0.25
 """The share of trials, of those whose task is verified, in which updates have a bound; drawn beside as well."""
+
+HARMS: tuple[Literal["altered", "missing"], ...] = ("altered", "missing")
+SPOILT_SHARE = 0.2
+"""The share of trials with faults in which blobs are harmed, or a server dies around one; drawn beside as well."""
 
 MOMENTS: tuple[Moment, ...] = ("before write", "before sync", "after write", "before send", "after send")
 SERVERS_WRITE = (
@@ -112,7 +123,24 @@ def draw(seed: int) -> Trial:
     if faults and rng.random() < COMBINED_SHARE:
         faults += rng.choice(_COMBINED)(rng, scenario)
     trial = sampled(Trial(seed, scenario, tuple(dict.fromkeys((*faults, *closed(seed))))))
-    return noised(bounded(counted(trial))) if seed < RULED_FROM else ruled(trial)
+    trial = busy(cut_up(trial))
+    return spoilt(noised(bounded(counted(trial))) if seed < RULED_FROM else ruled(trial))
+
+
+def spoilt(trial: Trial) -> Trial:
+    """The same trial, or one in which a server reads harmed blobs for a while, or dies around a put or an erasure."""
+    rng = Random(f"{trial.seed}/blobs")
+    if rng.random() >= SPOILT_SHARE or not trial.faults:
+        return trial
+    server, harm = _server(rng), rng.choice(HARMS)
+    spell = SpoiltBlobs(server, *_spell(rng), harm)
+    faults: list[Fault] = [spell]
+    if rng.random() < 0.5:  # what is in memory is not read back before a restart
+        faults.append(Crash(server, AtTime(spell.begin), round(2 ** rng.uniform(-4, 2), 3)))
+    if rng.random() < 0.5:
+        place = rng.choice(("/parts/", "/dense/", "/bound/", "/share/", "erase/round"))
+        faults.append(Crash(_server(rng), AtWrite(place, rng.randint(1, 3), rng.choice(MOMENTS[:3])), _down(rng)))
+    return Trial(trial.seed, trial.scenario, tuple(dict.fromkeys((*trial.faults, *faults))))
 
 
 def noised(trial: Trial) -> Trial:
@@ -169,6 +197,26 @@ def sampled(trial: Trial) -> Trial:
     dies = Crash(_server(rng), AtTransition(*rng.choice(declared("sampling")), rng.choice(MOMENTS)), _down(rng))
     faults = (*trial.faults, dies) if trial.faults and rng.random() < 0.7 else trial.faults
     return Trial(trial.seed, scenario, faults)
+
+
+def cut_up(trial: Trial) -> Trial:
+    """In some trials of late seeds, shares have many pieces; often a server dies while one is formed or taken."""
+    rng = Random(f"{trial.seed}/pieces")
+    if not is_late(trial.seed) or rng.random() >= CUT_SHARE:
+        return trial
+    scenario = msgspec.structs.replace(trial.scenario, piece=rng.choice((32, 64, 200)))
+    dies = Crash(_server(rng), AtWrite("share/", rng.randint(1, 60), rng.choice(MOMENTS[:3])), _down(rng))
+    extra: tuple[Fault, ...] = (dies,) if rng.random() < 0.6 else ()
+    return Trial(trial.seed, scenario, tuple(dict.fromkeys((*trial.faults, *extra))))
+
+
+def busy(trial: Trial) -> Trial:
+    """In some trials of late seeds, whatever is computed takes time."""
+    rng = Random(f"{trial.seed}/computing")
+    if not is_late(trial.seed) or rng.random() >= BUSY_SHARE:
+        return trial
+    scenario = msgspec.structs.replace(trial.scenario, computing=round(2 ** rng.uniform(-6, -1), 3))
+    return msgspec.structs.replace(trial, scenario=scenario)
 
 
 def closed(seed: int) -> Iterator[Fault]:

@@ -12,6 +12,7 @@ from trio.testing import MockClock
 
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.errors import MisuseError
+from fsl_async.wire import share_pieces
 from parties.server.limits import Schedule
 from parties.simulation.network import SERVERS
 from parties.testing.faults import CALM, FaultBase, party_of
@@ -77,7 +78,7 @@ def run(trial: Trial, malice: Malice | None = None) -> Verdict:
         trial: the trial.
         malice: plays the malicious parties of the plan; needed only if it has some.
     """
-    with _quiet():
+    with _quiet(), _pieces_of(trial.scenario.piece):
         return trio.run(_run, trial, malice or Malice(), clock=MockClock(autojump_threshold=0))
 
 
@@ -93,6 +94,17 @@ def _quiet() -> Iterator[None]:
     finally:
         for log, level in zip(logs, levels, strict=True):
             log.setLevel(level)
+
+
+@contextmanager
+def _pieces_of(size: int) -> Iterator[None]:
+    """Cut shares into pieces of at most so many bytes."""
+    before = share_pieces.LONGEST_PIECE
+    share_pieces.LONGEST_PIECE = size
+    try:
+        yield
+    finally:
+        share_pieces.LONGEST_PIECE = before
 
 
 async def _run(trial: Trial, malice: Malice) -> Verdict:
@@ -114,6 +126,8 @@ async def _run(trial: Trial, malice: Malice) -> Verdict:
         schedule,
         (servers[0], servers[1]),
         clients=NAMES,
+        computing=scenario.computing,
+        doors=scenario.doors,
     ) as made:
         members = {name: _member(made, trial, place, name) for place, name in enumerate(NAMES[: scenario.clients])}
         villains = {

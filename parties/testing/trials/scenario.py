@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fsl_async import Task
+from fsl_async.wire.share_pieces import LONGEST_PIECE
 from parties.testing.round_faults import Fault
 
 __all__ = ["LATE_FROM", "MILLION", "NAMES", "Scenario", "Trial", "is_late"]
@@ -22,12 +23,25 @@ def is_late(seed: int) -> bool:
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A world without its faults: the task, the number of clients and rounds, and the seconds that a round is open."""
+    """A world without its faults.
+
+    Attributes:
+        task: its task.
+        clients: how many there are.
+        rounds: how many.
+        seconds: how long a round is open.
+        doors: how many doors S0 and S1 have.
+        piece: bytes of the longest piece of a share, of which a small block has many only if they are short.
+        computing: seconds that each piece of a party's heavy computation takes.
+    """
 
     task: Task
     clients: int
     rounds: int
     seconds: float
+    piece: int = LONGEST_PIECE
+    computing: float = 0.0
+    doors: tuple[int, int] = (0, 0)
 
 
 class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,11 +12,24 @@ from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.protocols import ssa
 from fsl_async.wire.messages import Opened, Share
 from parties.errors import RequestDeniedError
-from parties.events import RoundOpened
+from parties.events import RoundOpened, Warned
 from parties.outcome import Aborted, RoundReport
+from parties.server.round.run import PARTS_APART
 from parties.simulation.network import SERVERS
 from parties.testing.supervisor import Ended
 from parties.testing.trials.case import Case
+
+
+def one_part_per_request(case: Case) -> Iterator[str]:
+    """A server keeps one part of each request, whatever the other one forwards.
+
+    Where it has doors, one of them may write a part that comes too late for a server that has ended meanwhile.
+    """
+    for at, server, event in case.world.events:
+        if isinstance(event, Warned) and PARTS_APART in event.explanation and server in SERVERS:
+            index = SERVERS.index(server)
+            if index in case.honest and not case.world.doors[index]:
+                yield f"{server} told after {at:.2f} s: {event.explanation}"
 
 
 def every_sum_is_charged(case: Case) -> Iterator[str]:

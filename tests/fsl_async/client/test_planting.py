@@ -23,7 +23,7 @@ from fsl_async.derivation import (
 from fsl_async.digests import Domain, digest
 from fsl_async.geometry import geometry_of
 from fsl_async.wire.public_part import ForestKey, Layout, Trees, forests_of
-from tests.support.rounds import Draw, Plaintext, Round, in_bytes
+from tests.support.rounds import Draw, Plaintext, Round, forget_geometry, in_bytes
 
 BLOCK = Sparse("items", rows=100, select=3)
 
@@ -234,10 +234,10 @@ def test_answers_of_another_size_are_violations(server: int, change: int) -> Non
 @pytest.fixture
 def _few_bins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """So few bins that 20 rows cannot all have one."""
-    geometry_of.cache_clear()
+    forget_geometry()
     monkeypatch.setattr(geometry, "bins_per_segment", lambda select, rows: 5)
     yield
-    geometry_of.cache_clear()
+    forget_geometry()
 
 
 @pytest.mark.usefixtures("_few_bins")

@@ -382,7 +382,7 @@ def test_trivial_sends_the_model_and_a_seed() -> None:
 
 def test_a_model_beyond_one_block_is_shared_in_several() -> None:
     variant = build(Name.TRIVIAL, replace(QUESTION, rows=2**31, width=3))
-    assert sum(variant.first.phases["retrieve"].down) == pytest.approx(3 * 2**31 * 4, rel=1e-6)
+    assert sum(variant.first.phases["retrieve"].down) == pytest.approx(3 * 2**31 * 4, rel=2e-6)
 
 
 def test_a_small_union_of_wide_rows_saves_upload_for_it_moves_plainly() -> None:

@@ -10,7 +10,7 @@ import pytest
 from fsl_async import kernels
 from fsl_async.errors import MisuseError
 from fsl_async.kernels import selftest
-from fsl_async.kernels.simd import circuit
+from fsl_async.kernels.simd import circuit, expansion
 from fsl_async.kernels.simd.isa import ISAS, find_isa, schedule
 from tests.support import reference
 
@@ -45,6 +45,16 @@ def test_circuit_is_the_s_box() -> None:
 def test_round_keys() -> None:
     for key in (KEY, bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c"), bytes(16), b"\xff" * 16):
         assert circuit.expand_key(key).tobytes() == b"".join(reference.expand_key(key))
+
+
+@pytest.mark.parametrize("register", [1, 2, 4])
+def test_compiled_round_keys_are_those_of_the_circuit(register: int) -> None:
+    keys = [KEY, bytes(16), b"\xff" * 16, *(np.random.default_rng(seed).bytes(16) for seed in range(40))]
+    for key in keys:
+        expected = np.tile(circuit.expand_key(key), (1, register))
+        np.testing.assert_array_equal(expansion.expand_key(key, register), expected)
+    uncompiled = expansion.expand.py_func(np.frombuffer(keys[-1], dtype="<u4"), register)
+    np.testing.assert_array_equal(uncompiled, expected)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 15, 16, 17, 300])

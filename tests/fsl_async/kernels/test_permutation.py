@@ -7,7 +7,7 @@ import pytest
 
 from fsl_async.errors import MisuseError
 from fsl_async.kernels.rows import permutation
-from fsl_async.kernels.rows.permutation import Permutation
+from fsl_async.kernels.rows.permutation import Permutation, _numbers
 from tests.support import reference_hashing
 
 SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 255, 256, 257, 1000, 1023, 1024, 1025]
@@ -49,10 +49,21 @@ def test_large_tables_are_bijections(rows: int) -> None:
     assert (permutation_.inverse_table()[table] == np.arange(rows)).all()
 
 
-def test_the_largest_size() -> None:
-    permutation_ = Permutation(b"key", 0, 2**31)
-    rows = np.random.default_rng(1).integers(0, 2**31, 1000).astype(np.uint32)
-    assert (permutation_.inverse(permutation_.forward(rows)) == rows).all()
+@pytest.mark.parametrize("size", [2**31 - 1, 2**31, 2**31 + 1, 3 * 2**30, 2**32 - 1, 2**32])
+def test_the_largest_sizes(size: int) -> None:
+    """As the reference, whose numbers have no size, and with numbers that a sign would take a bit from."""
+    permutation_ = Permutation(b"key", 0, size)
+    drawn = np.random.default_rng(1).integers(0, size, 1000)
+    rows = np.concatenate([drawn, [0, 1, size // 2, size - 2, size - 1]]).astype(np.uint32)
+    places = permutation_.forward(rows)
+    assert (permutation_.inverse(places) == rows).all()
+    assert (places >= 2**31).sum() == pytest.approx(len(rows) * max(0, 1 - 2**31 / size), abs=100)
+    assert places[-60:].tolist() == [reference_hashing.permute(b"key", 0, size, int(row)) for row in rows[-60:]]
+
+
+def test_the_last_row_is_in_a_table() -> None:
+    assert _numbers(3).tolist() == [0, 1, 2]
+    assert _numbers(1).dtype == np.uint32
 
 
 def test_known_answer() -> None:
@@ -84,7 +95,7 @@ def test_bins_are_met_uniformly() -> None:
     assert abs(np.mean(excess) - mean) < 6 * np.sqrt(2 * mean / 64)
 
 
-@pytest.mark.parametrize(("segment", "rows"), [(0, 0), (0, -1), (0, 2**31 + 1), (-1, 5), (256, 5)])
+@pytest.mark.parametrize(("segment", "rows"), [(0, 0), (0, -1), (0, 2**32 + 1), (-1, 5), (256, 5)])
 def test_refuses_what_is_out_of_range(segment: int, rows: int) -> None:
     with pytest.raises(MisuseError, match="expected"):
         Permutation(b"key", segment, rows)

@@ -30,7 +30,7 @@ def scene(request: pytest.FixtureRequest) -> Scene:
 
 def frozen(value: Any) -> bytes:
     """All that a state or event holds, dictionaries included."""
-    return msgspec.msgpack.encode(value)
+    return msgspec.msgpack.encode(value, enc_hook=dict)  # `Entries` are a mapping
 
 
 def members(module: Any, base: type) -> set[type]:

@@ -421,7 +421,7 @@ RESENT = [
 @pytest.mark.parametrize(("kind", "expected"), RESENT)
 def test_effects_are_what_a_restarted_server_performs(kind: type[Any], expected: list[Any]) -> None:
     """From the stored state alone."""
-    stored = msgspec.msgpack.decode(msgspec.msgpack.encode(reach(kind)), type=kind)
+    stored = msgspec.msgpack.decode(msgspec.msgpack.encode(reach(kind), enc_hook=dict), type=kind)
     assert list(effects(stored, TERMS)) == expected
     assert effects(stored, TERMS) == effects(stored, TERMS)
 

@@ -255,8 +255,9 @@ def difference_of(scene: Scene, pair: tuple[Submission, Submission]) -> Elements
         part = submission.part.layout.split(submission.part.data)
         for tree, forest in forests_of(scene.play.task):
             evaluation = aggregate._evaluation(submission, tree, forest, part)
-            for job in aggregate._bins[0].add_jobs(tree.forest, evaluation, 1, totals.of(tree)):
-                job()
+            add = aggregate._bins[0].adder(tree.forest, evaluation, totals.of(tree))
+            for segment in range(forest.segments):
+                add(segment, 0, forest.bins)
         vectors.append(totals.payloads(ForestKey(0, 0)))
     return scene.play.task.ring.subtract(vectors[0], vectors[1]).reshape(-1)
 

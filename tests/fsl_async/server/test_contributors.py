@@ -14,6 +14,7 @@ from fsl_async import Dense, Ring, RingIntegers, Sparse, Task, kernels
 from fsl_async.client import planting, upload
 from fsl_async.client.planting import Grove
 from fsl_async.geometry import geometry_of
+from fsl_async.server import contributors
 from fsl_async.server.aggregation import split_share
 from fsl_async.server.contributors import FalseCountError, check_counts, opened_rows
 from fsl_async.wire.public_part import ForestKey, Trees, counts_bytes, share_bytes
@@ -244,3 +245,30 @@ def test_a_pushed_row_is_opened_and_counts_beyond_the_clients_are_noticed() -> N
 def test_a_share_of_counts_is_a_word_for_every_row() -> None:
     play = round_of(128)
     assert [len(share) for share in counts(play)] == [counts_bytes(play.task)] * 2 == [(ROWS + 9) * 4] * 2
+
+
+def test_counts_are_looked_at_in_ranges_as_they_are_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Task(
+        name="ranges",
+        blocks=(Sparse("a", rows=23, select=2), Dense("d", size=3), Sparse("b", rows=9, select=2)),
+        ring=Ring(64),
+        min_clients=2,
+        max_clients=5,
+        min_contributors=2,
+    )
+    drawn = np.random.default_rng(4)
+    ours = drawn.integers(0, 2**32, 32, dtype=np.uint32)
+    values = drawn.integers(0, 4, 32).astype(np.uint32)
+    shares = [ours.tobytes(), (values - ours).tobytes()]
+    at_once = opened_rows(made, shares)
+    assert at_once["a"].tolist() == np.flatnonzero(values[:23] >= 2).tolist()
+    monkeypatch.setattr(contributors, "ROWS_AT_ONCE", 5)
+    in_ranges = opened_rows(made, shares)
+    assert {name: rows.tolist() for name, rows in in_ranges.items()} == {n: r.tolist() for n, r in at_once.items()}
+    beyond = values.copy()
+    beyond[30] = 999
+    with pytest.raises(FalseCountError, match="the count of row 7 of block 'b'"):
+        check_counts(made, [ours.tobytes(), (beyond - ours).tobytes()], 100)
+    many = np.concatenate([np.full(23, 15), np.zeros(9)]).astype(np.uint32)
+    with pytest.raises(FalseCountError, match="the counts of block 'a' are together more than 1 clients can have"):
+        check_counts(made, [ours.tobytes(), (many // 5 - ours).tobytes()], 1)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fsl_async import PeerViolationError
 from fsl_async.wire.codec import CONTROL_LIMIT, DEPTH_LIMIT, bulk_overhead, decode, encode
+from fsl_async.wire.door_messages import CoreToDoor, DoorHello, DoorToCore
 from fsl_async.wire.messages import (
     AskOutcome,
     Enter,
@@ -46,7 +47,7 @@ def example_of(kind: type[Message]) -> Message:
     return kind(**values)
 
 
-UNIONS = {"client": FromClient, "server": FromServer, "peer": FromPeer}
+UNIONS = {"client": FromClient, "server": FromServer, "peer": FromPeer, "door": DoorToCore, "core": CoreToDoor}
 CASES = [
     pytest.param(union, example_of(kind), id=f"{sender}-{kind.__name__}")
     for sender, union in UNIONS.items()
@@ -103,6 +104,15 @@ def test_a_message_without_bulk_and_one_with_empty_bulk_are_the_same() -> None:
 
 def test_an_explicit_empty_bin_is_empty_bulk() -> None:
     assert len(decode(wire(Enter(1)) + b"\xc6\x00\x00\x00\x00", FromClient, "alice").bulk) == 0
+
+
+def test_what_a_door_says_is_bounded() -> None:
+    hello = DoorHello(release="1", task=bytes(32), door="door-1")
+    assert decode(wire(hello), DoorHello, "door").message == hello
+    for wrong in ({"door": ""}, {"door": "x" * 65}, {"task": bytes(65)}, {"release": "x" * 65}, {"process": -1}):
+        plain = msgpack.unpackb(wire(hello)) | wrong
+        with pytest.raises(PeerViolationError, match="cannot be read"):
+            decode(msgpack.packb(plain), DoorHello, "door")
 
 
 # ---- who may say what

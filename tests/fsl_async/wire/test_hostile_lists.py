@@ -12,7 +12,8 @@ import pytest
 from fsl_async import Dense, Ring, Task
 from fsl_async.config import describe_model
 from fsl_async.errors import PeerViolationError
-from fsl_async.task import LARGEST_BLOCKS
+from fsl_async.merkle import RosterTree
+from fsl_async.task import LARGEST_BLOCKS, LARGEST_NAMED
 from fsl_async.union import UnionBlock
 from fsl_async.wire.client_digests import pack_digests, unpack_digests
 from parties.outcome import Done, SumRefused
@@ -24,13 +25,15 @@ NESTED = (b"\xdd" + MANY.to_bytes(4, "big")) * 1_000
 
 TASK = Task(name="told", blocks=[Dense("head", size=1)], ring=Ring(64), min_clients=2, max_clients=3)
 NAMING = msgspec.structs.replace(TASK, participants="names")
+TREE = RosterTree(("a", "b"), bytes(16))
 STATEMENT = Statement(
     client="a",
     round_id=bytes(32),
     number=1,
     ending=Done(),
     participants=2,
-    included=True,
+    root=TREE.root,
+    seat=TREE.seat("a"),
     excluded="",
     model=(),
 )
@@ -38,7 +41,7 @@ NAMED = msgspec.structs.replace(STATEMENT, names=("a", "b"))
 
 
 def read_statement(data: bytes, most: int, sender: str) -> Statement:
-    return Statement.parse(data, msgspec.structs.replace(NAMING, max_clients=most), "a", sender)
+    return Statement.parse(data, msgspec.structs.replace(NAMING, max_clients=min(most, LARGEST_NAMED)), "a", sender)
 
 
 @pytest.mark.parametrize("read", [unpack_digests, read_statement], ids=["entries", "statement"])
@@ -122,16 +125,18 @@ def test_no_statement_is_longer_than_the_limit():
     blocks = [Dense("é" * 62 + f"{index:02}", size=1) for index in range(LARGEST_BLOCKS)]
     task = Task(name="long", blocks=blocks, ring=Ring(64), max_clients=1000, participants="names")
     names = tuple("\U0001f600" * 60 + f"{index:04}" for index in range(1000))
+    tree = RosterTree(names, bytes(16))
     longest = Statement(
         client=names[0],
         round_id=bytes(32),
         number=2**32,
         ending=SumRefused("é" * 256),
         participants=1000,
-        included=True,
+        root=tree.root,
+        seat=tree.seat(names[0]),
         excluded="",
         model=describe_model(task, {block.name: np.zeros(1) for block in blocks}),
-        union=tuple(UnionBlock(block.name, 2**31, bytes(32)) for block in blocks),
+        union=tuple(UnionBlock(block.name, 2**32, bytes(32)) for block in blocks),
         names=names,
     )
     assert len(longest.canonical()) <= longest_statement(task)

@@ -336,7 +336,7 @@ def test_a_script_that_forgets_to_close_ends(town):
     assert (done.stdout, done.stderr) == ("anna\n", "")
 
 
-# ---- the doors
+# ---- the fronts
 
 
 def test_the_wrong_door_names_the_right_one(town):

@@ -24,9 +24,9 @@ def nothing_is_left() -> Iterator[None]:
     assert [thread for thread in threading.enumerate() if thread.name == "fsl-async simulation"] == []
 
 
-async def two_rounds(door, seed: int) -> str:
-    """The same program for both doors."""
-    async with door(TASK, model(), seed) as net:
+async def two_rounds(front, seed: int) -> str:
+    """The same program for both fronts."""
+    async with front(TASK, model(), seed) as net:
         for _ in (1, 2):
             for name in ("anna", "ben"):
                 async with net.client(name) as client:

@@ -281,7 +281,7 @@ async def test_random_bytes_at_the_port_disturb_nobody(nursery, wires, length):
     shop = Shop(nursery, **wires)
     await shop.open()
     for server in (0, 1):
-        for prefix in (b"", MAGIC, MAGIC + b"\0\1\1\1"):
+        for prefix in (b"", MAGIC, MAGIC + b"\0\2\1\1"):
             stream = await shop.transports[server].connect(shop.addresses[server])
             async with stream:
                 await send_quietly(stream, prefix + draw.randbytes(length))

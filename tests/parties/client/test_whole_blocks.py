@@ -10,12 +10,11 @@ import pytest
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.wire import block_parts
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import Block, Download, FromServer, Hint, Message, Recall, Refused, Retrieve, Submit
 from parties import RequestDeniedError, simulate
-from parties.client import downloads
 from parties.client.client import Client
-from parties.server.clients import retrievals
 from parties.simulation.network import Network
 from tests.parties.server.test_protocols_alone import PSR, PSU, asked
 from tests.parties.server.test_restart import MODEL
@@ -211,16 +210,23 @@ async def test_a_connection_that_is_lost_meanwhile_is_made_again(autojump_clock)
         assert len(lost) == 3
 
 
-async def test_a_block_that_no_message_can_hold_is_refused_by_name(monkeypatch) -> None:
+async def test_a_block_moves_in_parts_that_are_counted_one_by_one(monkeypatch) -> None:
+    monkeypatch.setattr(block_parts, "LONGEST_PART", 1000)
     async with simulate(TASK, model(), seed=1) as net, net.client("carol") as carol:
-        monkeypatch.setattr(downloads, "BULK_LIMIT", TABLE.nbytes - 1)
-        with pytest.raises(MisuseError, match=r"'items' has 3,600 bytes, and 3,599 are the most .*: retrieve the rows"):
+        for _ in range(16):
+            np.testing.assert_array_equal((await carol.retrieve({"items": ...}))["items"], TABLE)
+        assert [wanted.part for wanted in sent(net, "carol", Download)] == [0, 1, 2, 3] * 16
+        with pytest.raises(RequestDeniedError, match="at most 16 downloads of one block"):
             await carol.retrieve({"items": ...})
-        monkeypatch.undo()
-        monkeypatch.setattr(retrievals, "BULK_LIMIT", TABLE.nbytes - 1)
-        with pytest.raises(RequestDeniedError, match="'items' has 3,600 bytes, more than a message has"):
-            await carol.retrieve({"items": ...})
-        await carol.retrieve({"items": [1]})
+
+
+async def test_a_part_that_there_is_not_is_refused_and_counted() -> None:
+    async with simulate(TASK, model(), seed=1) as net:
+        run = await net.servers[0].next_round(0)
+        for number in (1, 2**40):
+            wanted = Download(round_id=run.round_id, block="items", whole=True, part=number)
+            refused, _ = await asked(net.servers[0], "carol", wanted)
+            assert f"'items' has 1 parts, from 0: part {number} is none" in refused.explanation
 
 
 async def test_a_client_has_so_many_downloads_of_a_whole_block_in_a_round() -> None:
@@ -239,6 +245,7 @@ async def test_a_client_has_so_many_downloads_of_a_whole_block_in_a_round() -> N
         (TASK, {"block": "items", "whole": True, "union": True}),
         (TASK, {"block": "tail", "whole": True}),
         (TASK, {"block": "items"}),
+        (TASK, {"block": "items", "union": True, "part": 1}),
         (PSU, {"block": "items", "whole": True}),
     ],
 )

@@ -98,6 +98,21 @@ def test_a_single_differing_bit_is_a_failure(demo, monkeypatch):
     assert "differs from the one trained in the clear" in error
 
 
+@pytest.mark.slow
+def test_a_small_demo_whose_servers_have_doors_is_exact_too(result):
+    told = result("--clients", "2", "--rounds", "1", "--transport", "tcp", "--doors", "2")
+    assert told["exact"] is True
+
+
+@pytest.mark.parametrize(
+    ("words", "why"), [(("--doors", "1"), "needs --transport tcp"), (("--doors", "9", "--transport", "tcp"), "0 to 8")]
+)
+def test_doors_that_cannot_be_are_refused(demo, words, why):
+    code, _, error = demo(*SMALL, *words)
+    assert code == ExitCode.MISUSE
+    assert why in error
+
+
 @pytest.mark.parametrize("transport", ["tcp", "unix"])
 def test_a_small_demo_in_processes_is_exact_too(result, transport):
     """S0, S1 and both clients are processes of their own."""

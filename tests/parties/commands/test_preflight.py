@@ -1,5 +1,6 @@
 """`fsl-async preflight`: what stands in the way is found, and named with what to do; what does not is let be."""
 
+import errno
 import json
 import os
 import re
@@ -10,15 +11,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 from types import SimpleNamespace
 
 import msgspec
 import numpy as np
+import obstore
 import pytest
 import trio
 
 from parties.commands.application import main
-from parties.commands.preflight import Finding, Verdict, host, others, passed, preflight
+from parties.commands.preflight import Finding, Verdict, bulk, host, others, passed, preflight
 from parties.commands.report import ExitCode
 from parties.deployment.server import server_setup
 from parties.events import ConnectionFailed
@@ -31,8 +34,11 @@ from parties.server.round.records import submission_bytes
 from parties.server.server import Server
 from parties.settings.party_file import ServerFile
 from parties.settings.task_file import Deployment
-from parties.settings.writing import free_addresses, write_deployment
+from parties.settings.writing import free_addresses, to_toml, write_deployment
+from tests.support.object_store import options, s3
 from tests.support.shop import TASK, model
+
+__all__ = ["s3"]
 
 GOOD, DOUBTFUL, BAD = Verdict.GOOD, Verdict.DOUBTFUL, Verdict.BAD
 TOKEN = "00112233445566778899aabbccddeeff"
@@ -89,6 +95,7 @@ async def running(*homes: Path) -> AsyncIterator[list[Server]]:
         nursery.cancel_scope.cancel()
     for setup in setups:
         await setup.store.aclose()
+        await setup.bulk.aclose()
 
 
 # ---- a server
@@ -314,6 +321,110 @@ async def test_keys_of_another_user_are_found(folder):
     finding = (await found(folder / "S0"))["keys"]
     assert (finding.verdict, finding.code) == (BAD, ExitCode.MISUSE)
     assert "belongs to another user; a secret must belong to the one who uses it" in finding.text
+
+
+async def test_the_place_of_bulk_is_looked_at_and_not_made(folder):
+    home = folder / "S0"
+    finding = (await found(home))["blobs"]
+    assert finding.verdict is GOOD
+    assert finding.text.endswith("state.blobs is made when the server starts")
+    assert not (home / "state.blobs").exists()
+    async with running(home):
+        finding = (await found(home))["blobs"]
+        assert (finding.verdict, "in use: the server is running" in finding.text) == (DOUBTFUL, True)
+    assert "gives back what it has taken, and belongs to S0" in (await found(home))["blobs"].text
+    shutil.rmtree(home / "state.blobs")
+    finding = (await found(home))["blobs"]
+    assert finding.verdict is DOUBTFUL
+    assert "if its disk is not mounted, mount it before the server starts" in finding.text
+
+
+async def test_a_folder_of_bulk_that_is_another_servers_or_open_to_others_is_found(folder):
+    home = folder / "S0"
+    (home / "state.blobs").mkdir(mode=0o755)
+    finding = (await found(home))["blobs"]
+    assert (finding.verdict, finding.code) == (BAD, ExitCode.STORAGE)
+    assert "nobody else: `chmod 700" in finding.text
+    (home / "state.blobs").chmod(0o700)
+    (home / "state.blobs" / ".owner").write_text("S1\n")
+    assert "holds the blobs of another server" in (await found(home))["blobs"].text
+
+
+async def test_an_object_store_that_cannot_be_reached_is_found_at_once(folder):
+    home = folder / "S0"
+    (home / "s3.toml").write_text(
+        'endpoint = "http://127.0.0.1:9"\naccess_key_id = "a"\nsecret_access_key = "b"\nregion = "r"\n'
+    )
+    (home / "s3.toml").chmod(0o600)
+    with (home / "party.toml").open("a") as file:
+        file.write('[blobs]\nurl = "s3://bucket/s0"\noptions = "s3.toml"\n')
+    finding = (await found(home))["blobs"]
+    assert (finding.verdict, finding.code) == (BAD, ExitCode.STORAGE)
+    assert "s3://bucket/s0 cannot be reached" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict", "words"),
+    [("nfs4", BAD, "lies on a network file system (nfs4)"), ("tmpfs", DOUBTFUL, "lies in memory (tmpfs)")],
+)
+async def test_bulk_on_another_file_system_than_promised_is_found(folder, monkeypatch, tmp_path, kind, verdict, words):
+    home = folder / "S0"
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        f"35 1 98:0 / / rw shared:1 - ext4 /dev/disk rw\n36 35 98:1 / {home / 'state.blobs'} rw - {kind} other rw\n"
+    )
+    monkeypatch.setattr(disk, "MOUNTS", mounts)
+    monkeypatch.setattr(bulk, "MOUNTS", mounts)
+    findings = await found(home)
+    assert findings["store"].verdict is GOOD
+    assert findings["blobs"].verdict is verdict
+    assert words in findings["blobs"].text
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.EROFS, "the file system is read-only"), (errno.ENOSPC, "the disk of .* is full")],
+    ids=["read-only", "full"],
+)
+async def test_a_folder_of_bulk_that_takes_nothing_is_found(folder, monkeypatch, number, words):
+    home = folder / "S0"
+    async with running(home):
+        pass  # which makes it
+    opened = os.open
+
+    def refusing(path, flags, *others, **named):
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(number, os.strerror(number))
+        return opened(path, flags, *others, **named)
+
+    monkeypatch.setattr(os, "open", refusing)
+    finding = (await found(home))["blobs"]
+    assert (finding.verdict, finding.code) == (BAD, ExitCode.STORAGE)
+    assert re.search(words, finding.text)
+
+
+async def test_one_folder_of_bulk_for_both_servers_is_found(folder):
+    for number in (0, 1):
+        with (folder / f"S{number}" / "party.toml").open("a") as file:
+            file.write(f'[blobs]\nfolder = "{folder / "bulk"}"\n')
+    async with running(folder / "S0"):
+        finding = (await found(folder / "S1"))["blobs"]
+    assert (finding.verdict, finding.code) == (BAD, ExitCode.STORAGE)
+    assert "holds the blobs of another server" in finding.text
+
+
+async def test_an_object_store_that_lies_about_what_it_keeps_is_found(folder, monkeypatch, s3):
+    home = folder / "S0"
+    (home / "s3.toml").write_text(to_toml(options(s3)))
+    (home / "s3.toml").chmod(0o600)
+    with (home / "party.toml").open("a") as file:
+        file.write(f'[blobs]\nurl = "s3://bucket/{token_hex(8)}"\noptions = "s3.toml"\n')
+    assert (await found(home))["blobs"].verdict is GOOD
+    put = obstore.put
+    monkeypatch.setattr(obstore, "put", lambda store, path, content, **words: put(store, path, content[:-1], **words))
+    finding = (await found(home))["blobs"]
+    assert (finding.verdict, finding.code) == (BAD, ExitCode.STORAGE)
+    assert "it is no place for blobs" in finding.text
 
 
 async def test_a_store_that_cannot_be_written_is_found(folder):

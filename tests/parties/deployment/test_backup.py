@@ -75,6 +75,7 @@ async def running(folder: Path) -> AsyncIterator[list[Server]]:
     finally:
         for setup in setups:
             await setup.store.aclose()
+            await setup.bulk.aclose()
 
 
 async def settled(servers: list[Server], rounds: int) -> None:
@@ -163,7 +164,7 @@ def test_what_is_printed_says_what_was_copied_and_how_to_go_on_from_it(folder, r
         "server": 1, "store": "S1.sqlite", "copy": "other.sqlite", "settled": 1, "model": "",
     }  # fmt: skip
     assert sorted(load_model(folder / "then.npz")) == ["head", "items"]
-    assert {path.name for path in folder.glob("*copy*")} == {"copy.sqlite"}
+    assert {path.name for path in folder.glob("*copy*")} == {"copy.sqlite", "copy.blobs"}
 
 
 @pytest.fixture
@@ -334,6 +335,7 @@ def test_without_its_mark_a_restored_server_gives_up_the_round_that_it_was_tossi
             await nursery.start(Server(setup).run)
             nursery.cancel_scope.cancel()
         await setup.store.aclose()
+        await setup.bulk.aclose()
 
     async def goes_on() -> None:
         async with running(folder) as servers:
@@ -488,4 +490,5 @@ async def test_a_server_that_starts_on_a_full_disk_waits(stopped, monkeypatch, a
     setup = await server_setup(stopped / "S0.toml")
     assert await setup.store.keys("standing") == ["standing"]
     await setup.store.aclose()
+    await setup.bulk.aclose()
     assert not full

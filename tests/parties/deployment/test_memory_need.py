@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from fsl_async.bounds import verifier_bytes
+from fsl_async.server.batch_size import held_bytes
 from fsl_async.task import Dense, Ring, Sparse, Task
-from parties.deployment.memory_need import message_bytes, server_bytes
+from parties.deployment.memory_need import PROCESS_BYTES, message_bytes, server_bytes
 
 MIB = 2**20
 LARGE = Sparse(name="items", rows=2**20, width=16, select=500)
@@ -40,6 +41,13 @@ def test_messages_have_what_is_given_or_what_two_of_the_longest_take():
     assert message_bytes(task, model, 2**26) == 2**26
 
 
+def test_where_submissions_are_large_beside_the_model_those_that_are_added_are_counted():
+    """A client selects a quarter of the rows: its trees take more than all that is done with the sum."""
+    task = task_of(Sparse(name="items", rows=2**14, width=1, select=2**12), 64)
+    beside = server_bytes(task, {"items": np.empty(0, np.float32)}, 0) - PROCESS_BYTES
+    assert held_bytes(task) < beside < held_bytes(task) + 8 * MIB
+
+
 def test_answers_about_every_clients_bound_are_held_at_once():
     """Twenty megabytes for a thousand clients with two hundred thousand weights."""
     blocks = (Dense(name="head", size=200_000),)
@@ -48,4 +56,5 @@ def test_answers_about_every_clients_bound_are_held_at_once():
     model = {"head": np.empty(0, np.float32)}
     lists = 1_000 * verifier_bytes(bounded)
     assert lists > 20e6
-    assert server_bytes(bounded, model, 0) - server_bytes(plain, model, 0) == 5 * lists
+    beside = held_bytes(bounded) - held_bytes(plain)  # submissions with a proof are longer
+    assert server_bytes(bounded, model, 0) - server_bytes(plain, model, 0) == 5 * lists + beside

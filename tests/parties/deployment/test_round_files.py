@@ -81,6 +81,7 @@ async def test_a_server_imports_what_its_own_file_names(tmp_path: Path, monkeypa
     config = files_of(tmp_path, task(apply="rules_of_test:trimmed"), 'apply = "rules_of_test:trimmed"')
     setup = await server_setup(config)
     await setup.store.aclose()
+    await setup.bulk.aclose()
     assert setup.apply is sys.modules["rules_of_test"].trimmed
 
 
@@ -138,6 +139,7 @@ async def test_a_new_deployment_goes_on_from_a_checkpoint(tmp_path: Path, autoju
         assert describe_state(Server(setup).kept_state) == describe_state(server.kept_state)
     finally:
         await setup.store.aclose()
+        await setup.bulk.aclose()
 
 
 def test_old_checkpoints_go_with_their_states(tmp_path: Path) -> None:
@@ -207,6 +209,7 @@ async def test_a_copy_has_the_state_and_writes_it_beside_the_model(tmp_path: Pat
     setup = await server_setup(config)
     await Server(setup).actor.restore()
     await setup.store.aclose()
+    await setup.bulk.aclose()
     await trio.to_thread.run_sync(back_up, ServerFile.load(config), tmp_path / "copy.db", tmp_path / "copied.npz")
     copied = load_model(state_path(tmp_path / "copied.npz"))
     assert describe_state(copied) == describe_state(state)

@@ -13,6 +13,8 @@ from parties.events import (
     ClientLeft,
     ClientMet,
     ConnectionFailed,
+    DoorLost,
+    DoorMet,
     Evaluated,
     MessageReceived,
     MessageSent,
@@ -29,7 +31,7 @@ from parties.events import (
 from parties.operator import Log, ObserverSetup, OneTask, OperatorObserver, Place
 from parties.outcome import Aborted, Done, RoundReport
 from parties.server.round.times import ACTIVITIES, Measured
-from parties.status import PastRound, RoundStatus, RoundTimes, ServerStatus
+from parties.status import BlobsStatus, DoorStatus, PastRound, RoundStatus, RoundTimes, ServerStatus
 
 NASTY = "<img src=x onerror=alert(1)>"
 """A name that a client may have, and that would be markup on a page that lets it."""
@@ -75,6 +77,9 @@ class Stage:
         self.asked = 0
         self.drawn: frozenset[str] | None = None
         self.peer_release = ""
+        self.doors: tuple[DoorStatus, ...] | None = None
+        self.forwards_waiting = 0
+        self.blobs: BlobsStatus | None = None
         self._measured = Measured(RoundTimes(), now)
 
     async def _store(self) -> str:
@@ -108,6 +113,9 @@ class Stage:
             waiting_for="" if self.peer else "S1, which is not connected",
             rounds_done=done,
             rounds_aborted=len(self.past) - done,
+            doors=self.doors,
+            forwards_waiting=self.forwards_waiting,
+            blobs=self.blobs,
         )
 
     def _measured_run(self) -> RoundStatus | None:
@@ -308,6 +316,33 @@ def play_day(stage: Stage, rounds: int = 24, seed: int = 5) -> None:
     for client in NAMES[:29]:
         stage.evaluate(client, 0.6)
     stage.now = end
+
+
+def play_doors(stage: Stage) -> None:
+    """The server has three doors, of which one is away, and its bulk is in a folder."""
+    since = stage.now - 7_200
+    stage.doors = (
+        DoorStatus(name="door-1", host="s0", process=812, connected=True, since=since, clients=14, requests=930),
+        DoorStatus(
+            name="front-a",
+            host="front-a.example.org",
+            process=77,
+            connected=True,
+            since=since,
+            clients=9,
+            requests=551,
+            stored_bytes=1_210_000_000,
+            forwards_waiting=3,
+            restarts=0,
+        ),
+        DoorStatus(name="door-2", restarts=5),
+    )
+    stage.forwards_waiting = 3
+    stage.blobs = BlobsStatus(
+        where="/var/lib/fsl-async/s0/blobs", stored_bytes=2_500_000_000, free_bytes=80 * 10**9, to_erase=1
+    )
+    stage.tell(DoorMet(door="front-a", host="front-a.example.org", process=77))
+    stage.tell(DoorLost(door="door-2", clients=11, explanation="the stream ended without a CLOSE"))
 
 
 def play_computing(stage: Stage) -> None:

@@ -22,7 +22,7 @@ from parties.server.round.times import ACTIVITIES
 from tests import ROOT
 from tests.parties.operator.browser import MISSING, Browser, browser
 from tests.parties.operator.paper import Paper
-from tests.parties.operator.stage import NASTY, Host, Stage, play_computing, play_day
+from tests.parties.operator.stage import NASTY, Host, Stage, play_computing, play_day, play_doors
 from tests.parties.operator.test_real_server import CLIENTS, Observed, take_part
 
 PAGE = ROOT / "parties" / "operator" / "page"
@@ -109,6 +109,22 @@ async def test_everything_that_happened_stands_on_the_page(window, stage, tmp_pa
         assert await run(window, "return document.title") == "S0 goods · round 25: collect · fsl-async"
         await run(window, "document.getElementById('troubles-more').click()")
         assert "round 15: S1 was away when the time was over" in await run(window, f"return {text('#troubles')}")
+
+
+async def test_doors_and_blobs_stand_on_the_page_where_there_are_any(window, stage, tmp_path):
+    play_day(stage, rounds=2)
+    async with page(window, stage, tmp_path):
+        await see(window, f"{number('#past tr')} === 2")
+        assert await run(window, "return document.getElementById('doors-card').hidden")
+        play_doors(stage)
+        await see(window, f"{number('#doors tr')} === 3")
+        cells = "row => [...row.cells].map(cell => cell.innerText)"
+        rows = await run(window, f"return Array.from(document.getElementById('doors').rows, {cells})")
+        assert rows[0][:4] == ["door-1", "s0, process 812", "14", "930"]
+        assert rows[2] == ["door-2", "not connected", "0", "0", "0 B", "0", "5"]
+        blobs = await run(window, f"return {text('#blobs')}")
+        assert blobs.startswith("2.3 GiB of blobs in /var/lib/fsl-async/s0/blobs, 75 GiB free, 1 to be erased.")
+        assert blobs.endswith("3 parts wait to be forwarded to S1.")
 
 
 async def test_charts_have_a_column_for_every_round_as_high_as_its_figures(window, stage, tmp_path):

@@ -14,7 +14,7 @@ import trio
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.errors import FslError
 from fsl_async.randomness import SeededSource
-from fsl_async.wire.messages import Share
+from fsl_async.wire.messages import SharePiece
 from parties.compute import InlineLane
 from parties.operator import ObserverSetup, OperatorObserver
 from parties.server.peer.link import PeerLink
@@ -69,7 +69,7 @@ def drawn(monkeypatch):
     def noted_post(self, message, fetch):
         async def noted_fetch():
             bulk = await fetch()
-            if isinstance(message, Share):
+            if isinstance(message, SharePiece):
                 shares.append(bytes(bulk))
             return bulk
 
@@ -211,7 +211,7 @@ async def test_both_servers_report_enough_to_be_operated():
             assert value("fsl_evaluation_seconds_count") >= 3
             for kind, direction in (("submit", "in"), ("receipt", "out"), ("roster", "out"), ("share", "out")):
                 assert value("fsl_messages_total", {"kind": kind, "direction": direction}), (kind, direction)
-            assert value("fsl_message_bytes_total", {"kind": "share", "direction": "out"}) >= 8 * (100_003 + 3)
+            assert value("fsl_message_bytes_total", {"kind": "share-piece", "direction": "out"}) >= 8 * (100_003 + 3)
 
     await observed_run(paper, look)
     for server in ("S0", "S1"):

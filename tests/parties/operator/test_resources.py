@@ -13,6 +13,7 @@ from fsl_async.errors import StorageError
 from parties.operator.http import json_response
 from parties.operator.resources import LONGEST_REASON, host_of
 from parties.operator.views import CLIENTS_PER_PAGE
+from parties.status import DoorStatus
 from tests import ROOT
 from tests.parties.operator.asking import Port
 from tests.parties.operator.stage import NAMES, NASTY, play_day
@@ -170,6 +171,11 @@ async def test_ready_means_that_clients_can_be_served(port):
     assert (await port.json("/readyz"))["ready"]
     stage.store = "the disk is full"
     assert (await port.json("/readyz", 503))["missing"] == ["the store cannot be written: the disk is full"]
+    stage.store = ""
+    stage.doors = (DoorStatus(name="door-1"),)
+    assert (await port.json("/readyz", 503))["missing"] == ["no door is connected, and clients connect to doors"]
+    stage.doors = (DoorStatus(name="door-1"), DoorStatus(name="door-2", connected=True))
+    assert (await port.json("/readyz"))["ready"]
 
 
 async def test_healthy_means_that_the_event_loop_runs(port, autojump):

@@ -26,7 +26,7 @@ from parties.operator.response_types import ProblemView, RoundsView, RoundView, 
 from parties.operator.terminal import as_text, round_screen, rounds_table, status_screen, watch
 from parties.operator.views import round_view, rounds_view, status_view
 from tests.parties.operator.paper import Paper
-from tests.parties.operator.stage import NASTY, Stage, play_day
+from tests.parties.operator.stage import NASTY, Stage, play_day, play_doors
 from transport import ForeignPeerError, UnreachableError
 
 
@@ -73,6 +73,23 @@ def test_the_status_shows_the_round_the_parties_and_what_went_wrong(stage):
     assert max(map(len, lines)) <= 100
     rounds = [line.split()[0] for line in lines if line.split()[1:2] == ["ssa"]]
     assert rounds == [str(number) for number in range(17, 25)], "the latest ones"
+
+
+def test_doors_and_blobs_are_shown_where_there_are_any(stage):
+    assert "door" not in as_text(status_screen(*views(stage)))
+    play_doors(stage)
+    shown = as_text(status_screen(*views(stage)))
+    for line in (
+        "door-1   connected  s0                       812       14       930     0 B           0         0",
+        "front-a  connected  front-a.example.org       77        9       551  1.2 GB           3         0",
+        "door-2   away                                  –        0         0     0 B           0         5",
+    ):
+        assert line in shown
+    assert "blobs in /var/lib/fsl-async/s0/blobs: 2.5 GB, 80.0 GB free, 1 to be erased" in shown
+    assert "3 parts wait to be forwarded to S1" in shown
+    assert "door-2 lost: 11 connections of clients are over: the stream ended without a CLOSE" in shown
+    stage.doors = ()
+    assert "no door is connected: no client can be" in as_text(status_screen(*views(stage)))
 
 
 def test_bars_grow_with_what_is_in(stage):

@@ -272,7 +272,7 @@ async def test_there_is_an_end_to_how_many_enrol(monkeypatch):
     for number in range(3):
         assert isinstance(await come(gate, Identity.generate(f"client {number}")), bytes)
     refused(await come(gate, Identity.generate("client 3")), "takes no more")
-    assert MOST_ENROLLED == 100_000
+    assert MOST_ENROLLED == 1_000_000
 
 
 def test_only_open_enrolment_has_a_warning():

@@ -272,13 +272,9 @@ async def test_a_peer_that_halts_once_it_has_seen_the_counts_has_cost_the_round(
 async def test_a_server_that_leaves_out_its_noise_does_not_undo_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     made = task(blocks=(Dense("head", size=8000),))
     async with simulate(made, model(made), seed=3) as net:
-
-        async def silent(share: bytes) -> bytes:
-            return bytes(share)
-
         await all_submit(net, lambda place: {"head": np.full(8000, 0.125)})
         course = net.servers[1].running.aggregation
-        monkeypatch.setattr(course._computation._noise, "on_share", silent)
+        monkeypatch.setattr(course._computation._noise, "of_share", lambda: lambda _, piece: bytes(piece))
         outcome = await net.finish_round()
     errors = outcome.elements["head"] - 3 * 128
     assert errors.var() / made.doses.values**2 == pytest.approx(1, abs=5 * (2 / 8000) ** 0.5)

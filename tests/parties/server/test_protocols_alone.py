@@ -50,7 +50,7 @@ BOTH = (key(1), key(2))
 
 async def asked(server: Server, client: str, message: Any) -> Any:
     """What a server answers to a client's message, whoever sent it."""
-    return await RequestHandler(server.actor).reply(client, message, memoryview(b""), no_room)
+    return await RequestHandler(server.actor).ask(client, message, no_room)
 
 
 @pytest.mark.parametrize("kind", [Retrieve, Recall])
@@ -251,7 +251,7 @@ async def test_a_client_asks_for_a_union_so_many_times() -> None:
         await net.finish_round()
         handler = RequestHandler(net.servers[0].actor)
         wanted = Download(round_id=run.round_id, block="items", union=True)
-        answers = [(await handler.reply("ada", wanted, memoryview(b""), no_room))[0] for _ in range(17)]
+        answers = [(await handler.ask("ada", wanted, no_room))[0] for _ in range(17)]
         assert [type(answer).__name__ for answer in answers] == ["Block"] * 16 + ["Refused"]
 
 

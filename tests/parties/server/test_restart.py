@@ -15,6 +15,7 @@ import trio
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.errors import StorageError
 from fsl_async.protocols import ssa
+from fsl_async.wire import share_pieces
 from parties.client.client import Client
 from parties.compute import InlineLane
 from parties.events import Resumed, ServerEvent
@@ -207,6 +208,27 @@ async def test_a_server_killed_at_any_commit_goes_on(
                 await rounds(home, joined, 2, retrieve)
                 await trio.sleep(0.5)  # the last commit comes when the clients have heard, and dying takes a moment
                 assert home.kills == [index]
+
+
+@pytest.mark.parametrize("index", [0, pytest.param(1, marks=pytest.mark.slow)])
+async def test_a_share_of_many_pieces_goes_on_where_a_killed_server_has_left_it(
+    index: int, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each piece that is formed or taken is a commit of its own: 17 of either server's share."""
+    monkeypatch.setattr(share_pieces, "LONGEST_PIECE", 64)
+    seed = 20261123
+    async with house(seed) as home, clients(home) as joined:
+        before = home.disks[index].commits
+        await one_round(home, joined, 1)
+        last = home.disks[index].commits
+    assert last - before > 2 * 17
+    for kill_at in range(before + 1, last + 1):
+        print(f"seed {seed}: S{index} killed before its commit {kill_at} of {last}")
+        async with house(seed) as home, clients(home) as joined:
+            home.disks[index].kill_at = kill_at
+            await one_round(home, joined, 1)
+            await trio.sleep(0.5)
+            assert home.kills == [index]
 
 
 async def test_a_restarted_server_says_where_it_goes_on(autojump_clock: trio.abc.Clock) -> None:

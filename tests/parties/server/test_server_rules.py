@@ -296,7 +296,7 @@ async def test_while_a_function_takes_long_the_log_names_it_and_its_round(
     """At first after a minute, then after twice as long a time each; what it gives is applied as ever."""
 
     async def slow(lane: InlineLane, work: Any) -> Any:
-        await trio.sleep(250 if getattr(work, "func", None) is conclusion._combined else 0)
+        await trio.sleep(250 if getattr(work, "func", None) is conclusion._applied else 0)
         return work()
 
     monkeypatch.setattr(InlineLane, "run", slow)

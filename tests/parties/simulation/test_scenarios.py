@@ -24,7 +24,7 @@ from fsl_async.wire.messages import FromClient, Hint, Message, Submit
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties import Client, Network, RequestDeniedError, RoundClosedError, simulate
 from parties.server.refusals import RequestRefusedError
-from parties.server.round import update as combining
+from parties.server.round import combining
 from parties.server.sessions import Sessions
 from parties.storage.store import MemoryStore
 from tests import ROOT
@@ -39,6 +39,7 @@ from tests.support.plaintext import (
     shape_of,
     some,
 )
+from tests.support.rounds import forget_geometry
 from tests.support.shop import copy_of, meddled, opened
 
 EXAMPLES = ROOT / "examples"
@@ -202,10 +203,10 @@ def task_of(*, rows: int = 60, select: int = 8, width: int = 2, stash: int = 0, 
 @pytest.fixture
 def six_bins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """So few bins that nine rows never find one each: three go to the stash, or are deferred."""
-    geometry.geometry_of.cache_clear()
+    forget_geometry()
     monkeypatch.setattr(geometry, "bins_per_segment", lambda select, rows: 2)
     yield
-    geometry.geometry_of.cache_clear()
+    forget_geometry()
 
 
 @pytest.mark.usefixtures("six_bins")

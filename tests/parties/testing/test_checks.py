@@ -16,8 +16,9 @@ from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols import ssa
 from fsl_async.union import describe_union, pack_union
 from fsl_async.wire.messages import Opened, Receipt, Refused, Share
-from parties.events import RoundOpened, RoundSettled
+from parties.events import RoundOpened, RoundSettled, Warned
 from parties.outcome import Aborted, ClientOutcome, RoundReport
+from parties.server.round.run import PARTS_APART
 from parties.testing import Delay, Ended, Fault, FullDisk, Partition
 from parties.testing.story import Began, Entry, Failed
 from parties.testing.trials import CHECKS, Case, Scenario, Trial, check_all, run
@@ -222,6 +223,11 @@ def no_round_is_charged(case: Case) -> None:
     case.world.task = msgspec.structs.replace(case.world.task, **bounded)
 
 
+def a_server_keeps_two_parts_of_one_request(case: Case) -> None:
+    told = Warned(about="blobs", explanation=f"{PARTS_APART} of {CLIENT!r}")
+    case.world.events.append((1.0, "S1", told))
+
+
 def an_honest_answer_is_refused(case: Case) -> None:
     case.ledgers[CLIENT].wrong_answers += 1
 
@@ -241,6 +247,7 @@ SPOILED: dict[str, list[Callable[[Case], None]]] = {
     "one round per number": [two_rounds_of_one_number],
     "same outcomes": [accounts_differ, models_differ],
     "one sum per round": [a_second_share],
+    "one part per request": [a_server_keeps_two_parts_of_one_request],
     "every sum is charged": [no_round_is_charged],
     "revealed means done": [aborted_after_revealing],
     "one receipt per round": [three_contents_acknowledged],

@@ -18,6 +18,7 @@ from tests import ROOT
 
 KIT = ROOT / "examples" / "deployment"
 UNIT = KIT / "fsl-async@.service"
+DOOR_UNIT = KIT / "fsl-async-door@.service"
 CONTAINERFILE = KIT / "Containerfile"
 COMPOSE = KIT / "compose.yaml"
 ENOUGH = 20  # tenths of what `systemd-analyze security` calls exposure: from 0 to 100, above 40 it has something to say
@@ -49,22 +50,56 @@ def parsed(words: list[str]) -> str:
 
 @pytest.fixture
 def unit() -> configparser.SectionProxy:
-    """The unit's [Service] section; of keys that stand in it several times, the last."""
+    """The server's unit."""
+    return service_of(UNIT)
+
+
+@pytest.fixture
+def door_unit() -> configparser.SectionProxy:
+    """The door's unit."""
+    return service_of(DOOR_UNIT)
+
+
+def service_of(path: Path) -> configparser.SectionProxy:
+    """A unit's [Service] section; of keys that stand in it several times, the last."""
     parser = configparser.RawConfigParser(strict=False)
     parser.optionxform = str
-    parser.read(UNIT)
+    parser.read(path)
     return parser["Service"]
 
 
-def test_systemd_finds_nothing_to_say_about_the_unit(tmp_path):
+@pytest.mark.parametrize("unit", [UNIT, DOOR_UNIT], ids=["server", "door"])
+def test_systemd_finds_nothing_to_say_about_the_unit(unit, tmp_path):
     analyze = tool("systemd-analyze")
-    there = tmp_path / UNIT.name
-    there.write_text(UNIT.read_text().replace("/opt/fsl-async/bin/fsl-async", tool("fsl-async")))
+    there = tmp_path / unit.name
+    there.write_text(unit.read_text().replace("/opt/fsl-async/bin/fsl-async", tool("fsl-async")))
     assert ran(analyze, "verify", there) == ""
 
 
-def test_systemd_thinks_the_service_well_shut_in():
-    ran(tool("systemd-analyze"), "security", "--offline=true", f"--threshold={ENOUGH}", UNIT)
+@pytest.mark.parametrize("unit", [UNIT, DOOR_UNIT], ids=["server", "door"])
+def test_systemd_thinks_the_service_well_shut_in(unit):
+    ran(tool("systemd-analyze"), "security", "--offline=true", f"--threshold={ENOUGH}", unit)
+
+
+def test_a_door_s_unit_runs_a_command_that_exists_and_cannot_read_the_keys_that_sign(door_unit):
+    program, *words = door_unit["ExecStart"].split()
+    assert Path(program).name == "fsl-async"
+    assert parsed(words) == "door"
+    assert {int(code) for code in door_unit["RestartPreventExitStatus"].split()} == {ExitCode.USAGE, ExitCode.MISUSE}
+    assert {"-/etc/fsl-async/s0.key", "-/etc/fsl-async/s1.key"} < set(door_unit["InaccessiblePaths"].split())
+    assert door_unit["User"] in (KIT / "fsl-async.sysusers").read_text()
+    assert door_unit["User"] != service_of(UNIT)["User"]
+    assert door_unit["MemoryDenyWriteExecute"] == "yes"
+    assert door_unit["LimitCORE"] == "0"
+
+
+def test_the_sample_with_doors_has_its_core_where_the_unit_makes_room(unit):
+    file = ServerFile.load(KIT / "s0-doors.toml", {})
+    assert file.doors.count == 2
+    assert file.doors.core == "unix:/run/fsl-async/s0/core"
+    assert unit["RuntimeDirectory"].replace("%i", "s0") in file.doors.core
+    assert unit["RuntimeDirectoryMode"] == "0700"
+    assert unit["KillMode"] == "mixed", "serve ends its doors itself"
 
 
 def test_the_unit_starts_a_command_that_exists(unit):

@@ -6,12 +6,13 @@ does its part of the handshake as it must, and then encrypts whatever the input 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 import trio
 
 from fsl_async.errors import MisuseError
+from parties.compute import InlineLane
 from parties.identity.credentials import Credentials
 from transport import AuthenticationError, ChannelClosedError, Kind, Role
 from transport.channel import Introduction, SecureChannel
@@ -76,6 +77,13 @@ def at_once(work: Coroutine[Any, Any, ResultT]) -> ResultT:
         return end.value
     work.close()
     raise AssertionError("it waits for something that is not there")
+
+
+class LaneAtOnce(InlineLane):
+    """Computes at once, outside of any event loop."""
+
+    async def run(self, work: Callable[[], ResultT]) -> ResultT:
+        return work()
 
 
 async def _admit(static: bytes, payload: bytes) -> bytes | Refusal:

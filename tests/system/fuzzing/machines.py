@@ -228,11 +228,11 @@ def _run(begin: Callable[[], Any], step: Callable[[Any, Event], Any], events: Ca
     def run(data: bytes) -> None:
         source, state = Bytes(data), begin()
         while source:
-            event, before = events(source), msgspec.msgpack.encode(state)
+            event, before = events(source), msgspec.msgpack.encode(state, enc_hook=dict)
             try:
                 state = step(state, event)
             except REFUSALS:
-                assert msgspec.msgpack.encode(state) == before
+                assert msgspec.msgpack.encode(state, enc_hook=dict) == before
 
     return run
 

@@ -13,6 +13,7 @@ from fsl_async.config import RoundConfig
 from fsl_async.digests import Domain
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.geometry import geometry_of
+from fsl_async.merkle import RosterTree
 from fsl_async.server.contributors import FalseCountError, check_counts, opened_rows
 from fsl_async.task import Task
 from fsl_async.union import UnionBlock, pack_union, unpack_union
@@ -24,6 +25,7 @@ from fsl_async.wire.messages import (
     Answer,
     AskedList,
     AskOutcome,
+    AskPieces,
     AskTask,
     Block,
     Commitment,
@@ -47,6 +49,7 @@ from fsl_async.wire.messages import (
     RosterList,
     RowCounts,
     Share,
+    SharePiece,
     Submit,
     TaskIs,
     TossCommitment,
@@ -65,20 +68,22 @@ from .samples import ALICE, CONFIG, SAMPLED_CONFIG, TASK, UNION_CONFIG, key, rep
 __all__ = ["PARSERS", "PEER_MESSAGES", "STATEMENT"]
 
 PAIR = (key(1), key(2))
+TREE = RosterTree(("alice", "bob"), bytes(16))
 STATEMENT = Statement(
     client="alice",
     round_id=CONFIG.round_id(),
     number=3,
     ending=Done(),
     participants=2,
-    included=True,
+    root=TREE.root,
+    seat=TREE.seat("alice"),
     excluded="",
     model=CONFIG.model,
     union=(UnionBlock("items", 5, key(3)),),
     names=("alice", "bob"),
 )
 COUNTING = msgspec.structs.replace(TASK, min_contributors=2)
-NAMING = msgspec.structs.replace(TASK, participants="names", max_clients=100_000)
+NAMING = msgspec.structs.replace(TASK, participants="names", max_clients=10_000)
 
 CLIENT_MESSAGES: tuple[tuple[Message, bytes], ...] = (
     (AskTask(), b""),
@@ -113,7 +118,9 @@ PEER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
     (Proofs(key(1)), pack_digests({"alice": key(2)})),
     (Proofs(key(1)), pack_digests({"alice": key(2) + bytes(96)})),
     (Commitment(key(1), key(2)), b""),
-    (Share(key(1), key(2)), bytes(200)),
+    (Share(key(1), key(2)), bytes(192)),
+    (AskPieces(key(1), 3), b""),
+    (SharePiece(key(1), 70_000), bytes(200)),
     (Conclusion(key(1), key(2)), b""),
     (Abort(key(1), "the operator gave it up"), b""),
     (Known(settled=2, last=key(1), present=key(2), said=3, heard=2, toss=key(3), peer_toss=key(4)), b""),

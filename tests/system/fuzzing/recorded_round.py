@@ -12,23 +12,25 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from fsl_async.digests import Domain, digest
+from fsl_async.config import RoundConfig
 from fsl_async.errors import StorageError
 from fsl_async.protocols import psr, ssa
 from fsl_async.protocols.machine import Event
 from fsl_async.server.sums import CellMemory
 from fsl_async.task import Task
-from fsl_async.wire.public_part import share_bytes
-from parties.compute import InlineLane
+from fsl_async.wire.share_pieces import piece_digest, share_digest, spans_of
 from parties.events import unobserved
 from parties.server.evidence import EvidenceBook
 from parties.server.ledger import Ledger
+from parties.server.peer.forwards import ByLink, Forwards
 from parties.server.round.records import RoundRecords
 from parties.server.round.run import RoundRun
+from parties.server.round.shares import ShareRecords
 from parties.server.round.start import RoundStart, Tools
-from parties.storage.store import Keep, MemoryStore, Record
+from parties.storage.blobs.in_store import StoreBlobs
+from parties.storage.store import MemoryStore, Record
 
-from .channel_parsers import at_once
+from .channel_parsers import LaneAtOnce, at_once
 from .parser import SLOW, Parser
 from .samples import CONFIG, key, repeating
 
@@ -48,15 +50,8 @@ BEGUN = RoundStart(
     closes_at=2.0,
     enough=2,
 )
-SHARES = tuple(bytes([number]) * share_bytes(CONFIG.shape) for number in (0, 1))
-NAMES = tuple(digest(Domain.SHARE, share) for share in SHARES)
-
-
-class _Lane(InlineLane):
-    """Computes at once, outside of any event loop."""
-
-    async def run(self, work):
-        return work()
+PIECES = tuple(tuple(bytes([n]) * span.size(CONFIG.shape) for span in spans_of(CONFIG.shape)) for n in (0, 1))
+NAMES = tuple(share_digest(map(piece_digest, pieces)) for pieces in PIECES)
 
 
 class _Link:
@@ -69,6 +64,10 @@ async def _no_session(client: str):
     raise AssertionError("no session is asked for")
 
 
+def _records(store: MemoryStore, config: RoundConfig) -> RoundRecords:
+    return RoundRecords(store, config, _no_session, lane=LaneAtOnce())
+
+
 async def _unreported(round_id: bytes, event: Event) -> None:
     raise AssertionError("nothing is computed")
 
@@ -76,13 +75,14 @@ async def _unreported(round_id: bytes, event: Event) -> None:
 def _tools(store: MemoryStore) -> Tools:
     return Tools(
         nursery=None,
-        lane=_Lane(),
+        lane=LaneAtOnce(),
         memory=CellMemory(),
         evidence=EvidenceBook(store),
         ledger=Ledger(CONFIG.task, store),
         known=lambda name: True,
         randomness=repeating(1),
         link=_Link(),
+        forwards=Forwards(ByLink(_Link())),
         report=_unreported,
         observe=unobserved,
         clock=lambda: 3.0,
@@ -102,9 +102,13 @@ def _entries(data: bytes) -> Iterator[bytes]:
 def _read_events(data: bytes) -> None:
     """Take the entries again; the state that they lead to has effects, and a settled round an account."""
     store = MemoryStore()
-    shares = (Keep(f"{PREFIX}/share/{name.hex()}", share) for name, share in zip(NAMES, SHARES, strict=True))
-    at_once(store.commit(*shares, *(Record(f"{PREFIX}/events", entry) for entry in _entries(data))))
-    run = RoundRun(BEGUN, RoundRecords(store, CONFIG, _no_session), _tools(store))
+    at_once(store.commit(*(Record(f"{PREFIX}/events", entry) for entry in _entries(data))))
+    shares = ShareRecords(store, StoreBlobs(store), LaneAtOnce(), PREFIX)
+    for pieces in PIECES:
+        for piece in pieces:
+            at_once(shares.keep_piece(piece_digest(piece), piece))
+        at_once(shares.keep_list(tuple(map(piece_digest, pieces))))
+    run = RoundRun(BEGUN, _records(store, CONFIG), _tools(store))
     at_once(run.replay())
     assert ssa.effects(run.state, run.course.terms) is not None
     if isinstance(run.state, ssa.Done | ssa.Aborted):
@@ -124,7 +128,7 @@ def _read_retrievals(data: bytes) -> None:
     store = MemoryStore()
     at_once(store.commit(*(Record(f"{PREFIX}/events", entry) for entry in _entries(data))))
     begun = replace(BEGUN, config=RETRIEVALS)
-    run = RoundRun(begun, RoundRecords(store, RETRIEVALS, _no_session), _tools(store))
+    run = RoundRun(begun, _records(store, RETRIEVALS), _tools(store))
     at_once(run.replay())
     assert psr.effects(run.state, run.course.terms) is not None
     assert run.settled.is_set() == isinstance(run.state, psr.Done | psr.Aborted)
@@ -135,7 +139,7 @@ def _read_retrievals(data: bytes) -> None:
 def _journals_of_retrievals() -> list[bytes]:
     """A round that is done, one that the peer closes first, and two that are given up."""
     begun = replace(BEGUN, config=RETRIEVALS)
-    terms = RoundRun(begun, RoundRecords(MemoryStore(), RETRIEVALS, _no_session), _tools(MemoryStore())).course.terms
+    terms = RoundRun(begun, _records(MemoryStore(), RETRIEVALS), _tools(MemoryStore())).course.terms
     ends = [psr.PeerClosed(), psr.PeerConclusion(terms.outcome)]
     given_up = [psr.CloseRound(), psr.GaveUp("no disk")]
     aborted = [psr.PeerClosed(), psr.PeerAbort("S1 gave up: no disk")]

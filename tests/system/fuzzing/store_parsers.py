@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from fsl_async.derivation import dense_digest, public_digest, tree_digest
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols import epochs, psu, sampling, toss
-from fsl_async.wire.public_part import Trees
+from fsl_async.wire.public_part import Layout, Trees, dense_bytes
 from parties.client.session import StoredSession
 from parties.client.state import ClientState
 from parties.client.submission import Header, StoredDraft
 from parties.client.trees import Planting
-from parties.compute import InlineLane
 from parties.identity.registry import Registry
 from parties.server.admission import Anyone, Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
@@ -32,11 +32,12 @@ from parties.server.round.sample import SampleRun
 from parties.server.round.times import Measured, Stopwatch
 from parties.server.round.toss import TossRun
 from parties.server.sessions import Sessions
+from parties.server.store_layout import RequestKey, dense_name, part_name
 from parties.status import PastRound, RoundTimes
 from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConnection
 from parties.storage.store import Keep, MemoryStore, Put, Record, Store
 
-from .channel_parsers import at_once
+from .channel_parsers import LaneAtOnce, at_once
 from .parser import HEAVY, SLOW, Parser
 from .samples import ALICE, CONFIG, REPORT, SERVERS, TASK, key, repeating, workplace
 
@@ -73,20 +74,13 @@ def _entry(journal: str, restore: Restore, *before: Put | Record) -> Callable[[b
 # ---- a client's state
 
 
-class _Lane(InlineLane):
-    """Computes at once, outside of any event loop."""
-
-    async def run(self, work: Callable[[], Any]) -> Any:
-        return work()
-
-
 def _load_state(store: Store) -> Coroutine[Any, Any, object]:
-    return ClientState(store, ALICE.public, TASK, _Lane()).load()
+    return ClientState(store, ALICE.public, TASK, LaneAtOnce()).load()
 
 
 def _fresh_state() -> bytes:
     store = MemoryStore()
-    at_once(ClientState(store, ALICE.public, TASK, _Lane()).claim())
+    at_once(ClientState(store, ALICE.public, TASK, LaneAtOnce()).claim())
     return bytes(at_once(store.blob("owner")))
 
 
@@ -180,7 +174,7 @@ async def _no_session(client: str) -> Any:
 
 
 def _records(store: Store) -> RoundRecords:
-    return RoundRecords(store, CONFIG, _no_session)
+    return RoundRecords(store, CONFIG, _no_session, lane=LaneAtOnce())
 
 
 async def _requests(store: Store) -> None:
@@ -197,6 +191,8 @@ async def _submission(store: Store) -> None:
     await _records(store).submission("alice")
 
 
+LAYOUT = Layout.submission(CONFIG.shape, Trees.OWN)
+BULK, DENSE = bytes(LAYOUT.size), bytes(dense_bytes(CONFIG.shape))
 STORED = StoredSubmission(
     client="alice",
     name=key(1),
@@ -206,10 +202,14 @@ STORED = StoredSubmission(
     trees=Trees.OWN,
     query=0,
     query_part=b"",
-    part=key(5),
+    part=public_digest(LAYOUT, BULK, tree_digest(LAYOUT, BULK)),
+    dense=dense_digest(DENSE, bytes(16)),
 )
 ROUND = "round-00000003"
-PART = (Put(f"{ROUND}/parts/alice/submit-0/{key(5).hex()}", b"part"), Put(f"{ROUND}/dense/alice", b"dense"))
+PART = (
+    Put(part_name(ROUND, RequestKey("alice", "submit", 0), STORED.part), BULK),
+    Put(dense_name(ROUND, "alice", STORED.dense), DENSE),
+)
 SESSION = "session/alice"
 STANDING = epochs.Established(2, 3, key(1))
 

@@ -7,13 +7,14 @@ are told, `catalogue` all of them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+import outcome
 import trio
 
 from fsl_async import Dense, FslError, Ring, Sparse, Task
@@ -25,10 +26,13 @@ from fsl_async.protocols import ssa
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.machine import Event
 from fsl_async.wire.messages import Message
+from fsl_async.wire.share_pieces import piece_digest
+from parties.compute import InlineLane
 from parties.identity.keys import Identity
 from parties.outcome import RoundReport
 from parties.server.actor import Actor
 from parties.server.clients.answerer import Reply, Room
+from parties.server.clients.deposits import Deposit
 from parties.server.clients.requests import RequestHandler
 from parties.server.peer.link import Fetch, PeerLink
 from parties.server.round.sample import SampleRun
@@ -72,12 +76,13 @@ async def _at_hand(data: bytes) -> bytes:
 
 
 def at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """What a coroutine returns that never waits: those of a store in memory."""
+    """What a coroutine returns that never waits for anything, though it may have checkpoints."""
     try:
         coroutine.send(None)
+        while True:
+            coroutine.send(outcome.Value(None))
     except StopIteration as stop:
         return stop.value
-    raise AssertionError("a store in memory has waited")
 
 
 class LyingActor(Actor):
@@ -91,6 +96,10 @@ class LyingActor(Actor):
         self.owner.fired |= changed != (event,)
         for other in changed:
             await super().take_own(round_id, other)
+
+    async def take_submitted(self, round_id: bytes, submitted: Sequence[ssa.Submitted]) -> None:
+        for event in submitted:
+            await self.take_own(round_id, event)
 
 
 class LyingSequence(RoundSequence):
@@ -141,8 +150,12 @@ class LyingRequestHandler(RequestHandler):
 
     owner: Byzantine
 
-    async def reply(self, client: str, message: Message, bulk: memoryview, room: Room) -> Reply:
-        return await self.owner.answer(client, message, await super().reply(client, message, bulk, room))
+    async def ask(self, client: str, message: Message, room: Room) -> Reply:
+        return await self.owner.answer(client, message, await super().ask(client, message, room))
+
+    async def complete(self, begun: Any, deposit: Deposit, room: Room) -> Reply:
+        reply = await super().complete(begun, deposit, room)
+        return await self.owner.answer(begun.client, begun.message, reply)
 
 
 class Byzantine(Server):
@@ -156,13 +169,17 @@ class Byzantine(Server):
     def __init__(self, setup: ServerSetup) -> None:
         own = setup.identity
         super().__init__(
-            replace(setup, identity=LyingIdentity(own.name, own.channel_secret, own.statement_secret, self))
+            replace(
+                setup,
+                identity=LyingIdentity(own.name, own.channel_secret, own.statement_secret, self),
+                lane=InlineLane(),  # also where computing takes time: what it says is read at once
+            )
         )
         become(self.actor, LyingActor, self)
         become(self.actor.link, LyingLink, self)
         become(self.actor.sequence, LyingSequence, self)
         become(self.actor.rounds, LyingRounds, self)
-        become(self.clients.answerer, LyingRequestHandler, self)
+        become(self.requests, LyingRequestHandler, self)
         self.fired = False
         self.sums: dict[bytes, dict[str, np.ndarray]] = {}
 
@@ -214,10 +231,16 @@ def flipped(data: bytes, place: int = 0) -> bytes:
 
 def with_error(server: Byzantine, event: ssa.Summed, places: slice, error: int) -> ssa.Summed:
     """A server's share with an error added to some of its elements."""
-    records = server.running.records
-    share = np.frombuffer(at_once(records.share(event.share)), "<u8").copy()
+    shares = server.running.records.shares
+    pieces = [bytes(at_once(shares.piece(name))) for name in at_once(shares.pieces(event.share))]
+    share = np.frombuffer(b"".join(pieces), "<u8").copy()
     share[places] += np.uint64(error)  # as a ring does, without a warning
-    return ssa.Summed(at_once(records.keep_share(share.tobytes())), event.nonce)
+    whole, names = share.tobytes(), []
+    for before in pieces:
+        piece, whole = whole[: len(before)], whole[len(before) :]
+        names.append(piece_digest(piece))
+        at_once(shares.keep_piece(names[-1], piece))
+    return ssa.Summed(at_once(shares.keep_list(tuple(names))), event.nonce)
 
 
 @asynccontextmanager

@@ -9,9 +9,10 @@ from .byzantine import Byzantine
 from .client_attacks import LIES_TO_CLIENTS, WRONG_ANSWERS
 from .forgeries import Forgery, Malformation, Workshop
 from .malformations import MALFORMATIONS
-from .peer_attacks import MUTATIONS
+from .peer_attacks import ABOUT_PIECES, MUTATIONS
 
 __all__ = [
+    "ABOUT_PIECES",
     "LIES_TO_CLIENTS",
     "MALFORMATIONS",
     "MUTATIONS",

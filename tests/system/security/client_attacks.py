@@ -117,7 +117,7 @@ class TellsOneAnother(DropsLater):
 
         statement = Statement.parse(told, self.setup.task, client, "the test")
         fewer = statement.participants - statement.included
-        lie = msgspec.structs.replace(statement, participants=fewer, included=False, excluded="only_s0").canonical()
+        lie = msgspec.structs.replace(statement, participants=fewer, seat=None, excluded="only_s0").canonical()
         return Finished(round_id=statement.round_id, signature=self.setup.identity.sign(Domain.STATEMENT, lie)), lie
 
 

@@ -13,7 +13,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import numpy as np
 from rich.console import Console
@@ -25,7 +24,7 @@ from fsl_async.client.upload import submission_part
 from fsl_async.config import RoundConfig
 from fsl_async.geometry import geometry_of
 from fsl_async.server.aggregation import Aggregate, Submission
-from fsl_async.wire.public_part import Layout, Part, Trees
+from fsl_async.wire.public_part import Layout, Part, Trees, forests_of
 
 from .forgeries import round_of
 
@@ -74,18 +73,21 @@ def adding(config: RoundConfig) -> Callable[[], None]:
 def walking(config: RoundConfig) -> tuple[Callable[[], None], Callable[[], None]]:
     """The kernels with and without proofs, on the same trees."""
     aggregate, submission = Aggregate(config, 0, b"key"), submitted(config)
-    forest = geometry_of(config.task, config.task.sparse(0)).bins
-    jobs, _ = aggregate.jobs(submission, threads=1)
-    verified = [job.args for job in jobs if isinstance(job, partial)]
-    assert len(verified) == forest.segments, "a job for each segment expected"
+    ((key, forest),) = forests_of(config.shape)
+    part = submission.part.layout.split(submission.part.data)
+    evaluation = aggregate._evaluation(submission, key, forest, part)
+    verification = aggregate._verification(submission, forest, part[key, "proof"])
+    cells = np.zeros((forest.segments, forest.leaves, forest.planes, forest.bins, 2), dtype=np.uint64)
+    add = kernels.adder(evaluation, cells)
+    verify = kernels.verifying_adder(evaluation, verification, cells, np.zeros((forest.trees, 2), dtype=np.uint64))
 
     def with_proofs() -> None:
-        for arguments in verified:
-            kernels.evaluate_verified(*arguments)
+        for segment in range(forest.segments):
+            verify(segment, 0, forest.bins)
 
     def without() -> None:
-        for evaluation, _, accumulator, _, *span in verified:
-            kernels.evaluate_add(evaluation, accumulator, *span)
+        for segment in range(forest.segments):
+            add(segment, 0, forest.bins)
 
     return with_proofs, without
 

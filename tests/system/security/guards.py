@@ -85,6 +85,9 @@ ROUND, EFFECTS, TOSS, ASSEMBLY = (
 SESSION, MACHINE, ENTRY = (f"fsl_async/protocols/{name}.py" for name in ("epochs", "machine", "entry"))
 NOISY_ROUNDS, LEDGER_OF_CLIENT = "tests/parties/server/test_noise.py", "tests/parties/client/test_ledger.py"
 UNION_OF_CLIENT = "fsl_async/protocols/psu/client.py"
+DEPOSITS = "parties/server/clients/deposits.py"
+DOORS = "tests/parties/server/doors/test_core.py"
+KEEPER, FORWARD_LINKS = "parties/server/peer/forward_keeper.py", "tests/parties/server/peer/test_forward_links.py"
 PARTS, SUBMISSIONS = (f"parties/server/clients/{name}.py" for name in ("parts", "submissions"))
 AGGREGATING, SERVER = (f"parties/server/{name}.py" for name in ("round/aggregating", "server"))
 ACTOR, FORWARDING, REQUEST_ASSEMBLY = (
@@ -99,8 +102,10 @@ RESTORING = "parties/deployment/restore.py"
 UPLOAD, DERIVATION, CONFIG = (f"fsl_async/{name}.py" for name in ("client/upload", "derivation", "config"))
 ENROLMENT = "parties/server/admission.py"
 RECEPTION = "parties/server/reception.py"
+MERKLE, ROOTS = "fsl_async/merkle.py", "tests/system/security/test_roots.py"
 SEVERAL = "tests/parties/server/test_several_tasks.py"
 NOISE, ENTRIES = "transport/noise.py", "fsl_async/wire/client_digests.py"
+ARRIVING = "parties/server/round/arriving_share.py"
 RECORDS_OF_ROUNDS, CLAIMS = (f"parties/server/round/{name}.py" for name in ("records", "claims"))
 RULES, RULES_TESTED = "fsl_async/server/rules.py", "tests/fsl_async/server/test_rules.py"
 CONTRIBUTIONS = "fsl_async/server/contributions.py"
@@ -235,15 +240,15 @@ GUARDS = (
     ),
     Guard(
         "bound in rounds: a private part has its form",
-        SUBMISSIONS,
-        "check_private(terms, private, client)",
+        DEPOSITS,
+        "check_private(terms, private, wanted.key.client)",
         "pass",
         (BOUND_ROUNDS,),
     ),
     Guard(
         "bound in rounds: a private part is the one that was committed to",
-        SUBMISSIONS,
-        "if not same(private_digest(private, msk), message.bound_digest):",
+        DEPOSITS,
+        "if not same(private_digest(private, wanted.seed), wanted.bound_digest):",
         "if False:",
         (BOUND_ROUNDS,),
     ),
@@ -290,7 +295,7 @@ GUARDS = (
         "msk, client.encode(), bytes([server]))",
         (MALFORMED,),
     ),
-    Guard("padding is zero", PARTS, "if padded is not None:", "if False:", (EQUIVOCATION,)),
+    Guard("padding is zero", DEPOSITS, "if padded is None:", "if True:", (EQUIVOCATION,)),
     # what clients send
     Guard(
         "a seed is the committed one",
@@ -301,8 +306,8 @@ GUARDS = (
     ),
     Guard(
         "a dense share is the announced one",
-        SUBMISSIONS,
-        "if is_carrier and not same(",
+        DEPOSITS,
+        'if wanted.key.purpose == "submit" and not same(',
         "if False and not same(",
         (EQUIVOCATION, "tests/parties/client/test_bad_input.py"),
     ),
@@ -470,7 +475,38 @@ GUARDS = (
         "case Share() if False:",
         (BYZANTINE,),
     ),
-    Guard("a share has its size", RECORDS_OF_ROUNDS, "if len(share) != expected:", "if False:", (BYZANTINE,)),
+    Guard("a share has its size", ARRIVING, "if len(data) != DIGEST_BYTES * len(spans):", "if False:", (BYZANTINE,)),
+    Guard("pieces come in order", ARRIVING, "if place != coming.next:", "if False:", (BYZANTINE,)),
+    Guard("a piece has its size", ARRIVING, "if len(piece) != expected:", "if False:", (BYZANTINE,)),
+    Guard("a piece is the listed one", ARRIVING, "if name != listed.pieces[place]:", "if False:", (BYZANTINE,)),
+    Guard(
+        "pieces are sent only once both have committed",
+        AGGREGATING,
+        "if not isinstance(state, ssa.Revealed | ssa.Combined | ssa.Concluded):",
+        "if False:",
+        (BYZANTINE,),
+    ),
+    Guard(
+        "pieces are asked for once",
+        "parties/server/round/outbox.py",
+        "if self._pieces_asked:",
+        "if False:",
+        (BYZANTINE,),
+    ),
+    Guard(
+        "a piece that is read back is compared with its digest",
+        "parties/server/round/shares.py",
+        "if not same(await self._lane.run(partial(piece_digest, piece)), name):",
+        "if False:",
+        ("tests/parties/server/round/test_shares.py",),
+    ),
+    Guard(
+        "bulk that is read back is compared with its digest",
+        "parties/server/round/reading_back.py",
+        "if not await self._lane.run(partial(is_right, content)):",
+        "if False:",
+        ("tests/parties/server/round/test_reading_back.py",),
+    ),
     Guard("who gives up says why", ROUND, "if not event.explanation:", "if False:", (BYZANTINE, TRANSCRIPTS)),
     Guard("outcomes agree", ROUND, "if state.outcome != event.outcome:", "if False:", (BYZANTINE,)),
     Guard("a conclusion is a digest", ROUND, "if len(event.outcome) != DIGEST_BYTES:", "if False:", (TRANSCRIPTS,)),
@@ -530,8 +566,8 @@ GUARDS = (
     Guard(
         "parts are stored for known clients",
         FORWARDING,
-        "if not known or not run.requests.has_place(message.client):",
-        "if not run.requests.has_place(message.client):",
+        "if known and run.requests.has_place(client):",
+        "if run.requests.has_place(client):",
         (STORED,),
     ),
     Guard(
@@ -544,15 +580,15 @@ GUARDS = (
     Guard(
         "a sum is what its clients can have contributed",
         CONTRIBUTIONS,
-        "if weights.size and not -most",
-        "if False and not -most",
+        "if self._beyond is None and weights.size and not -most",
+        "if False and self._beyond is None and not -most",
         (REFUSED,),
     ),
     Guard(
         "a sum is no longer than what its clients have proved, and what is beyond it names the other server",
         CONTRIBUTIONS,
-        "if terms is not None and sum(map(_sum_of_squares,",
-        "if False and sum(map(_sum_of_squares,",
+        "if self._terms is not None and self._squares > largest_square(task, self._terms, clients):",
+        "if False:",
         ("tests/fsl_async/server/test_contributions.py",),
     ),
     Guard(
@@ -600,7 +636,7 @@ GUARDS = (
     Guard(
         "a share is judged before it is stored",
         AGGREGATING,
-        "if self.after(said) != self.state:  # judged before it is stored",
+        "if self.after(listed.said) != self.state:  # judged before any piece is asked for",
         "if True:",
         (STORED,),
     ),
@@ -649,15 +685,15 @@ GUARDS = (
     Guard(
         "every tree counts once",
         "fsl_async/server/aggregation.py",
-        "*(totals.counts(self._server) if totals and counts else ())",
+        "*(totals.counts(self._server) if totals and self._counts else ())",
         "",
         (COUNTS,),
     ),
     Guard(
         "rows with too few contributors are not opened",
         "fsl_async/server/contributors.py",
-        "np.flatnonzero(counts >= least)",
-        "np.flatnonzero(counts >= 0)",
+        "np.flatnonzero(part.counts >= least)",
+        "np.flatnonzero(part.counts >= 0)",
         (COUNTS, CONTRIBUTORS),
     ),
     Guard(
@@ -685,7 +721,7 @@ GUARDS = (
     Guard(
         "servers run one task",
         SERVER,
-        "if payload != self.setup.task.digest():\n                return Refusal",
+        "if served_task(payload) != self.setup.task.digest():\n                return Refusal",
         "if False:\n                return Refusal",
         (BYZANTINE,),
     ),
@@ -719,6 +755,34 @@ GUARDS = (
         "if not run.is_drawn(message.client):",
         "if False:",
         (DRAWING,),
+    ),
+    Guard(
+        "whoever is counted is shown to be on the list",
+        "parties/statement.py",
+        "if self.seat is not None and not is_seated(self.root, self.participants, self.client, self.seat):",
+        "if False:",
+        (ROOTS,),
+    ),
+    Guard(
+        "a path is exactly as long as the list implies",
+        MERKLE,
+        "return not beside and same(root, _root(count, node))",
+        "return same(root, _root(count, node))",
+        (ROOTS, "tests/fsl_async/test_merkle.py"),
+    ),
+    Guard(
+        "a root names how many there are",
+        MERKLE,
+        'return digest(Domain.ROSTER_ROOT, count.to_bytes(8, "little"), top)',
+        "return digest(Domain.ROSTER_ROOT, top)",
+        ("tests/fsl_async/test_merkle.py",),
+    ),
+    Guard(
+        "leaves are blinded",
+        MERKLE,
+        "return derive_key(Domain.ROSTER_SALT, blind, client.encode())",
+        "return derive_key(Domain.ROSTER_SALT, client.encode())",
+        ("tests/fsl_async/test_merkle.py",),
     ),
     Guard(
         "a statement is for its client",
@@ -823,7 +887,7 @@ GUARDS = (
     Guard(
         "a request that breaks off counts",
         "parties/server/round/quota.py",
-        'self._count(client, Counted.UNFINISHED, "")',
+        "self.count(client, Counted.UNFINISHED)",
         "pass",
         ("tests/parties/server/round/test_quota.py",),
     ),
@@ -873,8 +937,8 @@ GUARDS = (
     Guard(
         "no two shares have the same noise, whatever the random generator does",
         "fsl_async/privacy/noise.py",
-        "derive_key(Domain.NOISE, fresh, round_id, digest(Domain.SHARE, share))",
-        "derive_key(Domain.NOISE, fresh, round_id)",
+        'fresh, round_id, digest(Domain.SHARE, share), place.to_bytes(8, "little"))',
+        'fresh, round_id, place.to_bytes(8, "little"))',
         ("tests/fsl_async/privacy/test_noise.py",),
     ),
     Guard(
@@ -981,7 +1045,7 @@ GUARDS = (
     Guard(
         "nobody listens to a server whose store is behind",
         ACTOR,
-        "case Heard() | Forwarded() if not self.meeting.listens:",
+        "case Heard() | Forwarded() | Violated() if not self.meeting.listens:",
         "case Heard() | Forwarded() if False:",
         (MEETING,),
     ),
@@ -1033,6 +1097,190 @@ GUARDS = (
         "    if not any(run.config.shape.sparse_blocks()):",
         "    if False:",
         (ALONE,),
+    ),
+    # links that forward
+    Guard(
+        "a forwarded part has the size that it was offered with",
+        KEEPER,
+        "if len(part) != awaited.offer.size:",
+        "if False:",
+        (FORWARD_LINKS,),
+    ),
+    Guard(
+        "nothing longer than what is wanted is read from a link that forwards",
+        KEEPER,
+        "if length > longest:",
+        "if False:",
+        (FORWARD_LINKS,),
+    ),
+    Guard(
+        "offers on a link that forwards have a limit",
+        KEEPER,
+        "or len(self._offers) >= MOST_OFFERS:",
+        "or False:",
+        (FORWARD_LINKS,),
+    ),
+    Guard(
+        "a part that is wanted has to come in time",
+        KEEPER,
+        "if trio.current_time() >= since + PATIENCE:",
+        "if False:",
+        (FORWARD_LINKS,),
+    ),
+    Guard(
+        "a door puts no other part than was offered",
+        "parties/server/door/desk.py",
+        "if is_offered and not wrong:",
+        "if True:",
+        ("tests/parties/server/door/test_door.py",),
+    ),
+    Guard(
+        "a part that is not the one offered is the other server's doing, whatever its form",
+        "parties/server/door/desk.py",
+        "MALFORMED if is_offered and wrong else found.part",
+        "MALFORMED if wrong else found.part",
+        ("tests/parties/server/door/test_door.py",),
+    ),
+    Guard(
+        "what a lost core knew of is not told to the next one",
+        "parties/server/door/core_link.py",
+        "await trio.lowlevel.checkpoint_if_cancelled()",
+        "pass",
+        ("tests/parties/server/door/test_door.py",),
+    ),
+    Guard(
+        "a retrieval without room for its answer leaves nothing behind at a door",
+        "parties/server/door/visit_calls.py",
+        'if self.wanted.key.purpose == "retrieve":',
+        "if False:",
+        ("tests/parties/server/door/test_door.py",),
+    ),
+    # doors
+    Guard(
+        "a door has no key that signs",
+        "parties/identity/channel_keys.py",
+        'if "statement_secret" in table:',
+        "if False:",
+        ("tests/parties/identity/test_channel_keys.py",),
+    ),
+    Guard(
+        "a door's key is its server's",
+        "parties/deployment/door_keys.py",
+        "if keys.public != deployment.identity(file.server).channel:",
+        "if False:",
+        ("tests/parties/commands/test_preflight_doors.py",),
+    ),
+    Guard(
+        "where a core takes the other server it takes no client",
+        "parties/server/reception.py",
+        "if self.listening.clients_at and key != self.listening.peer:",
+        "if False:",
+        ("tests/parties/server/test_reception.py",),
+    ),
+    Guard(
+        "a core takes doors with its own key alone",
+        "parties/server/doors/core.py",
+        "if key != self._key:",
+        "if False:",
+        (DOORS,),
+    ),
+    Guard(
+        "a door has its core's release",
+        "parties/server/doors/core.py",
+        "if hello.release != setup.release:",
+        "if False:",
+        (DOORS,),
+    ),
+    Guard(
+        "a door has its core's task",
+        "parties/server/doors/core.py",
+        "if hello.task != setup.task.digest():",
+        "if False:",
+        (DOORS,),
+    ),
+    Guard(
+        "only a door dials a core",
+        "transport/preamble.py",
+        "if (initiator, responder) not in _DIALS:",
+        "if False:",
+        (DOORS,),
+    ),
+    Guard(
+        "a key's places are counted over all doors",
+        "parties/server/doors/desk.py",
+        "if not self._places.take(visit.key, most):",
+        "if False:",
+        (DOORS,),
+    ),
+    Guard(
+        "a door speaks for clients that it has brought in",
+        "parties/server/doors/session.py",
+        "if visit is None or visit.client is None:",
+        "if False:",
+        (DOORS,),
+    ),
+    Guard(
+        "a door offers what the other server does",
+        "parties/server/doors/session.py",
+        "if visit is None or not visit.name or visit.client is not None:",
+        "if False:",
+        (DOORS,),
+    ),
+    Guard(
+        "a dismissed client is disconnected from its door",
+        "parties/server/doors/session.py",
+        "if refusal is not None:",
+        "if False:",
+        (DOORS,),
+    ),
+    Guard(
+        "a killed door counts nothing against clients",
+        "parties/server/doors/session.py",
+        "if not call.scope.cancel_called:  # the door is gone, and not the client",
+        "if False:",
+        (DOORS,),
+    ),
+    Guard(
+        "a door's key alone does not link to the other server",
+        "parties/server/peer/dialling.py",
+        "if not is_link_proof(shown_proof(payload), setup.peer, setup.identity.public, task):",
+        "if False:",
+        (DOORS,),
+    ),
+    Guard(
+        "a door's key alone is not linked to",
+        "parties/server/peer/dialling.py",
+        "if is_link_proof(proof, setup.peer, setup.identity.public, setup.task.digest()):",
+        "if True:",
+        (DOORS,),
+    ),
+    Guard(
+        "bulk that was granted does not keep its client waiting for ever",
+        "parties/server/doors/session.py",
+        "with trio.move_on_after(self._desk.patience):",
+        "with trio.move_on_after(1e9):",
+        (DOORS,),
+    ),
+    Guard(
+        "a door that takes no answers does not fill the memory",
+        "parties/server/doors/session.py",
+        "if len(self._queue) > MOST_UNREAD:",
+        "if False:",
+        (DOORS,),
+    ),
+    Guard(
+        "a part is named by a whole digest",
+        "fsl_async/wire/door_messages.py",
+        "Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)",
+        "Meta(max_length=DIGEST_BYTES)",
+        (DOORS,),
+    ),
+    Guard(
+        "parts that nobody has noted and that contradict each other do not keep a server from starting",
+        "parties/server/round/run.py",
+        "if is_noted or (not carries and parts_of[key] == 1):",
+        "if is_noted or not carries:",
+        (DOORS,),
     ),
     Guard(
         "a key is revoked by its beginning, too",

@@ -18,6 +18,7 @@ from fsl_async.protocols.machine import Event
 from fsl_async.wire.client_digests import pack_digests, unpack_digests
 from fsl_async.wire.messages import (
     Abort,
+    AskPieces,
     Commitment,
     Conclusion,
     Forward,
@@ -25,10 +26,12 @@ from fsl_async.wire.messages import (
     Proofs,
     RosterList,
     Share,
+    SharePiece,
     TossCommitment,
     TossReveal,
 )
 from fsl_async.wire.public_part import Layout, Trees
+from parties.identity.link_proofs import link_proof
 from parties.outcome import RoundReport
 from parties.server.round.assembly import RequestRefusedError
 from parties.server.setup import ServerSetup
@@ -166,13 +169,13 @@ class RevealsBeforeTheProofs(Byzantine):
     def say(self, message: Message, bulk: bytes) -> Said:
         yield message, bulk
         if isinstance(message, RosterList):
-            yield Share(message.round_id, bytes(32)), bytes(64 * 2 * 8 + 3 * 8)
+            yield Share(message.round_id, bytes(32)), bytes(2 * 32)
 
 
 class RevealsWithoutCommitting(Byzantine):
     def say(self, message: Message, bulk: bytes) -> Said:
         if isinstance(message, Commitment):
-            message, bulk = Share(message.round_id, bytes(32)), bytes(64 * 2 * 8 + 3 * 8)
+            message, bulk = Share(message.round_id, bytes(32)), bytes(2 * 32)
         yield message, bulk
 
 
@@ -204,6 +207,57 @@ class ChangesItsShare(Byzantine):
 class SendsTooShortAShare(Byzantine):
     def say(self, message: Message, bulk: bytes) -> Said:
         yield message, bulk[:-8] if isinstance(message, Share) else bulk
+
+
+class ChangesAPiece(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield message, flipped(bulk) if isinstance(message, SharePiece) else bulk
+
+
+class SendsTooShortAPiece(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield message, bulk[:-8] if isinstance(message, SharePiece) else bulk
+
+
+class LeavesOutAPiece(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if not isinstance(message, SharePiece) or message.place > 0:
+            yield message, bulk
+
+
+class SendsAPieceTwice(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield message, bulk
+        if isinstance(message, SharePiece) and message.place == 0:
+            yield message, bulk
+
+
+class SendsOnePieceMore(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield message, bulk
+        if isinstance(message, SharePiece) and message.place == 1:
+            yield msgspec.structs.replace(message, place=2), bulk
+
+
+class SendsAPieceUnasked(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield message, bulk
+        if isinstance(message, Commitment):
+            yield SharePiece(message.round_id, 0), bytes(64 * 2 * 8)
+
+
+class AsksTwice(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield message, bulk
+        if isinstance(message, AskPieces):
+            yield message, bulk
+
+
+class AsksTooEarly(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield message, bulk
+        if isinstance(message, RosterList):
+            yield AskPieces(message.round_id, 0), b""
 
 
 class AbortsInsteadOfCommitting(Byzantine):
@@ -312,7 +366,9 @@ class RunsAnotherTask(Byzantine):
         pass
 
     async def admit(self, key: bytes, payload: bytes):
-        return b"peer" if key == self.setup.peer.channel else await super().admit(key, payload)
+        if key == self.setup.peer.channel:
+            return link_proof(self.setup.identity, self.setup.peer, self.honest_task)
+        return await super().admit(key, payload)
 
 
 class LowersTheMinimum(RunsAnotherTask):
@@ -327,7 +383,7 @@ class LowersTheMinimum(RunsAnotherTask):
 
 class SignsNothing(Byzantine):
     def write(self, domain: Domain, signature: bytes) -> bytes:
-        return flipped(signature)
+        return signature if domain is Domain.LINK else flipped(signature)
 
 
 class SignsOutcomesWrongly(Byzantine):
@@ -391,6 +447,18 @@ HALTS, ABORTS, WAITS, GOES_ON = Ending.HALTS, Ending.ABORTS, Ending.WAITS, Endin
 REFUSE = Ending.CLIENTS_REFUSE
 EARLY = "revealed its share in state .*, before both commitments were exchanged"
 
+ABOUT_PIECES = (
+    Mutation("changes a piece of its share", ChangesAPiece, HALTS, "sent another piece 0 of its share", reveals=True),
+    Mutation("sends too short a piece", SendsTooShortAPiece, HALTS, "sent 1016 bytes as piece 0 of its", reveals=True),
+    Mutation("leaves out a piece", LeavesOutAPiece, HALTS, "sent piece 1 .*, and piece 0 of 2 is due", reveals=True),
+    Mutation("sends a piece twice", SendsAPieceTwice, HALTS, "sent piece 0 .*, and piece 1 of 2 is due", reveals=True),
+    Mutation("sends one piece more", SendsOnePieceMore, HALTS, "sent piece 2 .*, which was not asked", reveals=True),
+    Mutation("sends a piece unasked", SendsAPieceUnasked, HALTS, "sent piece 0 .*, which was not asked", reveals=True),
+    Mutation("asks twice for pieces", AsksTwice, HALTS, "asks twice for the pieces of our share", reveals=True),
+    Mutation("asks too early for pieces", AsksTooEarly, HALTS, "asks for pieces of our share in state"),
+)
+"""Of the pieces in which a share is sent."""
+
 MUTATIONS = (
     Mutation("drops a client", DropsAClient, GOES_ON, "'carol': 'only_s", reveals=True),
     Mutation("drops all clients but one", DropsAllButOne, ABORTS, "1 clients are in with both servers, at least 2"),
@@ -411,7 +479,9 @@ MUTATIONS = (
     Mutation("commits twice", CommitsTwice, HALTS, "sent two different commitments", reveals=True),
     Mutation("commits to something else", CommitsToSomethingElse, HALTS, "does not match its commit", reveals=True),
     Mutation("changes its share after committing", ChangesItsShare, HALTS, "does not match its commit", reveals=True),
-    Mutation("sends too short a share", SendsTooShortAShare, HALTS, "sent a share of 1040 bytes", reveals=True),
+    Mutation(
+        "sends too short a share", SendsTooShortAShare, HALTS, "sent a list of 56 bytes for its share", reveals=True
+    ),
     Mutation("aborts in place of committing", AbortsInsteadOfCommitting, ABORTS, "gave up: no more"),
     Mutation("aborts without a reason", AbortsWithoutAReason, HALTS, "aborted the round and does not say why"),
     Mutation("aborts in place of revealing", AbortsInsteadOfRevealing, HALTS, "PeerAbort in state Rev", reveals=True),
@@ -441,4 +511,5 @@ MUTATIONS = (
     ),
     Mutation("forgets its rounds", ForgetsRounds, REFUSE, "cannot be learnt any more", reveals=True),
     Mutation("adds an error to its share", AddsAnError, Ending.NOTICES_NOTHING, "", reveals=True),
+    *ABOUT_PIECES,
 )

@@ -17,6 +17,7 @@ import trio
 
 from fsl_async.digests import Domain
 from fsl_async.errors import FslError, PeerViolationError
+from fsl_async.merkle import root_of_nobody
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import AskOutcome, Finished, FromServer, Message, Receipt, Refused, Submit
 from parties import AlreadyCountedError, Client, Network, RequestDeniedError, RoundClosedError, simulate
@@ -106,7 +107,9 @@ async def test_one_server_s_denial_does_not_hide_what_the_other_has_signed(autoj
 async def test_that_one_server_alone_has_signed_a_dismissal_proves_nothing(autojump_clock: trio.abc.Clock) -> None:
     """The honest server has lost its store; the other one, which has the sum, says that nobody was counted."""
     async with lied_to(outgoing=denying("S1")) as (network, carol, _):
-        carol.setup.transport.incoming = signing(network, ending=Aborted("I gave up"), participants=0, included=False)
+        carol.setup.transport.incoming = signing(
+            network, ending=Aborted("I gave up"), participants=0, root=root_of_nobody(), seat=None
+        )
         await take_part(carol)
         assert "carol" in (await network.finish_round()).clients
         with pytest.raises(OutcomeUnknownError, match=r"S0 alone has signed that it was not \(I gave up\)") as caught:
@@ -117,7 +120,7 @@ async def test_that_one_server_alone_has_signed_a_dismissal_proves_nothing(autoj
 
 async def test_two_signed_outcomes_that_differ_are_no_leave_to_repeat(autojump_clock: trio.abc.Clock) -> None:
     async with lied_to() as (network, carol, _):
-        carol.setup.transport.incoming = signing(network, refusing("round-closed"), participants=2, included=False)
+        carol.setup.transport.incoming = signing(network, refusing("round-closed"), participants=2, seat=None)
         error = await ended_with(network, carol)
         assert isinstance(error, PeerViolationError)
         assert "have signed different outcomes of round 1: participants" in str(error)

@@ -104,7 +104,7 @@ def _find(where: str) -> FunctionType:
 # ---- where the rules are kept
 
 TAKE = "parties.server.round.run:RoundRun.take"
-RECORD = "await self.records.own.commit(*changes, Record(self._journal, msgspec.msgpack.encode(event)))"
+RECORD = "await self.records.own.commit(*changes, *records)"
 RECEIPT = "parties.server.clients.submissions:Submissions._receipt"
 ROUND = "fsl_async.protocols.ssa.transitions"
 STEP = "return MACHINE.step(state, event, terms)"
@@ -126,10 +126,15 @@ BUGS = (
             Edit(
                 TAKE,
                 RECORD,
-                "if hasattr(event, 'client'):\n    course.claims.enter(event.client, event.digest)\n"
-                f"    course.claims.wake()\n{RECORD}",
+                "for each in events:\n    if hasattr(each, 'client'):\n"
+                f"        course.claims.enter(each.client, each.digest)\n{RECORD}",
             ),
         ),
+    ),
+    Bug(
+        "of submissions that are entered together only the first is recorded",
+        "every event is recorded, also those that one commit takes",
+        (Edit(TAKE, "for each in events]", "for each in events[:1]]"),),
     ),
     Bug(
         "a receipt before the submission is written",
@@ -149,8 +154,8 @@ BUGS = (
             Edit(TAKE, RECORD, "pass"),
             Edit(
                 TAKE,
-                "self._begin_effects(before, event, done)",
-                f"self._begin_effects(before, event, done)\n{RECORD}",
+                "self._begin_effects(before, events, done)",
+                f"self._begin_effects(before, events, done)\n{RECORD}",
             ),
         ),
     ),
@@ -281,7 +286,7 @@ BUGS = (
     Bug(
         "counts whose proof fails",
         "who is not proved is not counted",
-        (Edit(f"{ROUND}:failed_proofs", "if not same(mine[:DIGEST_BYTES], other[:DIGEST_BYTES]):", "if False:"),),
+        (Edit(f"{ROUND}:_failed", "if not same(mine[:DIGEST_BYTES], other[:DIGEST_BYTES]):", "if False:"),),
         alone=False,
     ),
     Bug(
@@ -289,7 +294,7 @@ BUGS = (
         "who is not proved is not counted",
         (
             Edit(
-                f"{ROUND}:failed_proofs",
+                f"{ROUND}:_failed",
                 "elif terms.bound is not None and not accepts(terms.bound, mine[DIGEST_BYTES:], other[DIGEST_BYTES:]):",
                 "elif False:",
             ),
@@ -299,7 +304,12 @@ BUGS = (
     Bug(
         "leaves in the sum who is not counted",
         "the sum is that of the roster",
-        (Edit("parties.server.round.accumulation:Accumulator._of", "if unwanted:", "if False:"),),
+        (Edit("parties.server.round.accumulation:Accumulator._exactly", "if unwanted:", "if False:"),),
+    ),
+    Bug(
+        "adds the first of a batch alone",
+        "the sum is that of the roster",
+        (Edit("fsl_async.server.batch:Batch._add", "for prepared in ready]", "for prepared in ready[:1]]"),),
     ),
     Bug(
         "adds submissions once more after a restart",
@@ -490,7 +500,7 @@ BUGS = (
         "as many are told that they are drawn as are drawn",
         (
             Edit(
-                "parties.server.clients.requests:RequestHandler.reply",
+                "parties.server.clients.requests:RequestHandler._opened",
                 "Opened(run.config.canonical(), strange, run.is_drawn(client))",
                 "Opened(run.config.canonical(), strange, True)",
             ),
@@ -511,7 +521,7 @@ BUGS = (
     Bug(
         "nobody is woken when a submission is in",
         "whoever waits for a round is woken when it changes",
-        (Edit("parties.server.round.claims:Claims.wake", "self._changed.set()", "pass"),),
+        (Edit("parties.server.round.claims:Claims._wake", "self._awaited.pop(client).set()", "pass"),),
     ),
     Bug(
         "nobody is woken when a round is settled",

@@ -18,9 +18,10 @@ from parties.testing import trials
 from parties.testing.round_faults import Fault, MaliciousClient, MaliciousServer
 from parties.testing.trials import Member, Trial, Verdict
 from parties.testing.trials.drawing_alone import ALONE_FROM, draw_alone
+from parties.testing.trials.drawing_doors import DOORS_FROM, draw_doors
 from parties.testing.trials.scenario import NAMES
 from parties.testing.world import MakeServer
-from tests.system.security.catalogue import LIES_TO_CLIENTS, SERVER_ATTACKS, WRONG_ANSWERS, Byzantine
+from tests.system.security.catalogue import ABOUT_PIECES, LIES_TO_CLIENTS, SERVER_ATTACKS, WRONG_ANSWERS, Byzantine
 
 from .villains import Villain, villainies
 
@@ -32,7 +33,12 @@ CLIENTS_SHARE = 0.2
 NOT_HERE = ("inserts a client", "adds an error to its share", "spoils the sum")
 """These write into a store in memory as they speak; here stores are on disks, and a write takes time."""
 
-NOT_DRAWN = ("aborts without a reason", *(name for name in LIES_TO_CLIENTS if name not in NOT_HERE), *WRONG_ANSWERS)
+NOT_DRAWN = (
+    "aborts without a reason",
+    *(name for name in LIES_TO_CLIENTS if name not in NOT_HERE),
+    *WRONG_ANSWERS,
+    *(mutation.name for mutation in ABOUT_PIECES),
+)
 """These came later, and are drawn where malice is sure: a longer list would give seeds other trials than before."""
 
 MISSING = (LookupError, ValueError, RuntimeError, AssertionError)
@@ -52,6 +58,8 @@ def draw(seed: int, *, surely: bool = False, alone: bool = False) -> Trial:
         alone: whether its task is to run one protocol alone, as it does from seed `ALONE_FROM` on in any case; all its
             parties are honest then.
     """
+    if seed >= DOORS_FROM:
+        return draw_doors(seed)
     if alone or seed >= ALONE_FROM:
         return draw_alone(seed)
     trial, rng = trials.draw(seed), Random(f"{seed}/malice")

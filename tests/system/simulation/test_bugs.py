@@ -39,6 +39,7 @@ FOUND_AT = {
     "takes a lost receipt for a refusal": 19,
     "a share's nonce is not recorded": 8,
     "the peer's commitment is not recorded": 8,
+    "adds the first of a batch alone": 500_012,
 }
 """By bug, the seed that finds it. A change of the code or of what is drawn may move it; then a few more are tried."""
 
@@ -107,6 +108,11 @@ DIRECTED = {
     "each server ranks clients by itself": Plan((), clients=4, rounds=3, sample=0.5),
     "tells everybody that they are drawn": Plan((), clients=5, sample=2),
     "a receipt before the list is written": UNRECORDED,
+    "of submissions that are entered together only the first is recorded": Plan(
+        (SlowDisk("S0", begin=0.0, seconds=100.0, each=3.0), Crash("S0", AtTransition(*SUMMED, "after write"), 1.0)),
+        clients=5,
+        seconds=30.0,
+    ),
     "acts before it records": UNRECORDED,
     "a receipt for who is not on the list": UNRECORDED,
     "a list that is closed but not recorded": Plan(

@@ -112,15 +112,20 @@ def test_wrong_answers_to_retrievals_are_refused_in_whole_worlds(selection: Any,
 
 def test_seeds_give_the_trials_that_they_gave(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures and planted bugs name seeds: whatever is added is added beside what is drawn."""
-    for share in ("COUNTED_SHARE", "BOUNDED_SHARE", "NOISED_SHARE"):
+    for share in ("COUNTED_SHARE", "BOUNDED_SHARE", "NOISED_SHARE", "SPOILT_SHARE"):
         monkeypatch.setattr(drawing, share, 0.0)
     drawn = b"".join(msgspec.json.encode(_as_it_was(draw(seed))) for seed in range(500))
     assert sha256(drawn).hexdigest() == DRAWN
 
 
 def _as_it_was(trial: Trial) -> dict[str, Any]:
-    """A trial without the fields of a task that came later, where they say what had been so all along."""
+    """A trial without the fields of it and its task that came later, where they say what had been so all along."""
     plain: dict[str, Any] = msgspec.to_builtins(trial)
+    plain["scenario"] = {
+        field.name: plain["scenario"][field.name]
+        for field in msgspec.structs.fields(Scenario)
+        if field.default != plain["scenario"][field.name]  # the first fields have no default
+    }
     task = plain["scenario"]["task"]
     task.pop("sample")
     plain["faults"] = [fault for fault in plain["faults"] if "sampling" not in fault.get("point", {}).values()]

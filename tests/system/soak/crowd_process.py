@@ -1,6 +1,6 @@
 """Some of a crowd's clients as one process.
 
-    python -m tests.system.soak.crowd_process FOLDER FIRST LAST SEED [--rounds N]
+    python -m tests.system.soak.crowd_process FOLDER FIRST LAST SEED [--rounds N] [--over SECONDS]
 
 Every client is a task of its own with connections of its own. The submissions are made first: each client enters the
 round and plants its trees, and its bytes wait at a gate until all clients of all processes are ready; the parent opens
@@ -13,7 +13,7 @@ import argparse
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,12 @@ __all__ = ["name_of", "update_of"]
 
 SPREAD = 2**12
 """Update values are whole numbers of units below this."""
+
+PATIENCE = 900.0
+"""Seconds: thousands that come at once wait for each other, longer than a client's ordinary patience."""
+
+PREPARING = 64
+"""So many clients of a process connect and plant at a time, before the gate; more would only wait for each other."""
 
 
 def name_of(number: int) -> str:
@@ -70,15 +76,20 @@ def in_weights(update: dict[str, Any]) -> dict[str, Any]:
 class Gate:
     """Where the submissions of one round wait for each other.
 
+    Args:
+        expected: how many there are.
+        arrived: called once for each that waits.
+
     Attributes:
         ready: set once all wait.
         opened_at: when it was opened, by the monotonic clock.
     """
 
-    def __init__(self, expected: int) -> None:
+    def __init__(self, expected: int, arrived: Callable[[], None]) -> None:
         self.ready = trio.Event()
         self.opened_at = 0.0
         self._expected = expected
+        self._arrived = arrived
         self._waiting: set[str] = set()
         self._opened = trio.Event()
 
@@ -89,7 +100,9 @@ class Gate:
 
     async def pass_through(self, client: str) -> None:
         """Wait until it opens."""
-        self._waiting.add(client)
+        if client not in self._waiting:
+            self._waiting.add(client)
+            self._arrived()
         if len(self._waiting) == self._expected:
             self.ready.set()
         await self._opened.wait()
@@ -97,10 +110,22 @@ class Gate:
 
 @dataclass
 class Walker:
-    """A client on its way through the gates: at which one its submission waits."""
+    """A client on its way through the gates.
+
+    Attributes:
+        name: its name.
+        gate: the one at which its submission waits.
+        later: so many seconds after the others it goes on, once the gate is open.
+    """
 
     name: str
     gate: Gate
+    later: float = 0.0
+
+    async def pass_through(self) -> None:
+        """Wait until it may go on."""
+        await self.gate.pass_through(self.name)
+        await trio.sleep_until(trio.current_time() + max(0.0, self.gate.opened_at + self.later - time.monotonic()))
 
 
 class GatedTransport(TcpTransport):
@@ -133,7 +158,7 @@ class GatedChannel(Channel):
     async def send(self, *parts: Any, **more: Any) -> None:
         message = decode(parts[0], FromClient, "ourselves").message  # bulk comes in parts of its own
         if isinstance(message, Submit | Hint):
-            await self._walker.gate.pass_through(self._walker.name)
+            await self._walker.pass_through()
         await self._inner.send(*parts, **more)
 
     async def awaited(self, *arguments: Any) -> int:
@@ -145,6 +170,9 @@ class GatedChannel(Channel):
     async def announced(self) -> int:
         return await self._inner.announced()
 
+    async def beginning(self, *arguments: Any, **more: Any) -> bytes:
+        return await self._inner.beginning(*arguments, **more)
+
     async def receive(self, *arguments: Any, **more: Any) -> bytearray:
         return await self._inner.receive(*arguments, **more)
 
@@ -152,15 +180,16 @@ class GatedChannel(Channel):
         await self._inner.aclose()
 
 
-async def crowd(site: Site, first: int, last: int, rounds: int, seed: int) -> None:
+async def crowd(site: Site, first: int, last: int, rounds: int, seed: int, over: float) -> None:
     """Live through some rounds with all of these clients, and tell what they took."""
-    gates = [Gate(last - first) for _ in range(rounds)]
+    turns = trio.Semaphore(PREPARING)
+    gates = [Gate(last - first, turns.release if number == 0 else _nothing) for number in range(rounds)]
     deployment, lane = Deployment.load(site.task_file), ThreadLane(1)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_wait_for_parent, gates, last - first)
         async with trio.open_nursery() as clients:
             for number in range(first, last):
-                walker = Walker(name_of(number), gates[0])
+                walker = Walker(name_of(number), gates[0], over * (number - first) / (last - first))
                 setup = ClientSetup(
                     task=deployment.task,
                     identity=Identity.load(site.key(walker.name)),
@@ -171,9 +200,15 @@ async def crowd(site: Site, first: int, last: int, rounds: int, seed: int) -> No
                     randomness=os.urandom,
                     kind=Kind.LIVE,
                     watch=silent,
+                    patience=PATIENCE,
                 )
+                await turns.acquire()
                 clients.start_soon(_take_part, Client(setup), walker, gates, seed, number)
         nursery.cancel_scope.cancel()
+
+
+def _nothing() -> None:
+    """Nobody waits for a turn in later rounds: all are connected."""
 
 
 async def _take_part(client: Client, walker: Walker, gates: Sequence[Gate], seed: int, number: int) -> None:
@@ -181,7 +216,7 @@ async def _take_part(client: Client, walker: Walker, gates: Sequence[Gate], seed
         for round_number, gate in enumerate(gates, start=1):
             walker.gate = gate
             receipt = await client.submit(in_weights(update_of(client.task, seed, number, round_number)))
-            seconds = time.monotonic() - gate.opened_at
+            seconds = time.monotonic() - gate.opened_at - walker.later
             say(submitted=client.name, round=receipt.number, seconds=seconds, bytes_sent=receipt.bytes_sent)
             outcome = await client.outcome()
             say(told=client.name, round=outcome.number, counted=outcome.counted, reason=outcome.reason)
@@ -202,8 +237,10 @@ def main() -> None:
     for word in ("first", "last", "seed"):
         parser.add_argument(word, type=int)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--over", type=float, default=0.0, help="seconds over which submissions are let go")
     options = parser.parse_args()
-    trio.run(crowd, Site(options.folder), options.first, options.last, options.rounds, options.seed)
+    numbers = options.first, options.last, options.rounds, options.seed
+    trio.run(crowd, Site(options.folder), *numbers, options.over)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ class Large:
             self.listening[index].set()
         elif "settled" in told:
             self.at_end[index] = told["memory"]
-            self.counted[index] = len(told["clients"])
+            self.counted[index] = told["counted"]
 
     def _from_client(self, number: int, told: dict[str, Any]) -> None:
         if "ready" in told:

@@ -28,17 +28,24 @@ import trio
 from rich.table import Table
 
 from fsl_async import Ring, Sparse, Task
+from fsl_async.costs.scaling import Constants, Host, capacity, load_of
+from parties.commands.bench.measures import cores
+from parties.commands.bench.server.calibrating import calibrated
+from parties.commands.plan.constants_file import load_constants
 
 from .children import Child, python_module
 from .crowd import MIB
 from .one_round import Crowd, Measured, measure
 from .site import SERVERS
-from .telling import shown, tell
+from .telling import console, shown, tell
 
 __all__ = ["ASKED", "pure_evaluation"]
 
-ASKED = 2.5
+ASKED = 1.8
 """The whole round may take so many times the pure evaluation."""
+
+LOOPBACK = 20e9
+"""Bits in a second between processes of one machine."""
 
 
 async def pure_evaluation(folder: Path, rows: int, select: int, bits: int, clients: int) -> dict[str, float]:
@@ -74,6 +81,26 @@ def large_task(clients: int, rows: int, select: int, bits: int) -> Task:
     )
 
 
+def predicted(options: argparse.Namespace, task: Task, constants: Constants, clients: float) -> dict[str, Any]:
+    """What the model says: seconds of a round in which two servers share this machine with their clients.
+
+    Args:
+        options: the command's.
+        task: what is learnt.
+        constants: what this machine takes.
+        clients: processor seconds of all clients.
+    """
+    each = clients / options.clients
+    host = Host(cores(), options.doors, network=LOOPBACK, link=LOOPBACK, servers=2, clients=each)
+    limit = capacity(load_of(task), host, constants, options.clients)
+    return {
+        "round_seconds": limit.round_seconds,
+        "first_limit": limit.first.part,
+        "processor_seconds": options.clients * (limit.stages[-1].work - each),
+        "constants": constants.machine,
+    }
+
+
 def figures(alone: Sequence[dict[str, float]], rounds: Sequence[Measured]) -> dict[str, Any]:
     """What is reported: of the evaluations alone the mean, of the rounds but the first that of median length."""
     pure = {name: statistics.fmean(told[name] for told in alone) for name in alone[0]}
@@ -107,9 +134,13 @@ async def run(folder: Path, options: argparse.Namespace, progress: Any) -> dict[
     evaluate = partial(pure_evaluation, folder, options.rows, options.select, options.bits, options.clients)
     before = await evaluate()
     task = large_task(options.clients, options.rows, options.select, options.bits)
-    crowd = Crowd(options.clients, options.processes, options.rounds, options.seed, options.rest)
+    crowd = Crowd(options.clients, options.processes, options.rounds, options.seed, options.rest, options.doors)
     rounds = await measure(folder, task, crowd, progress)
-    return figures([before, await evaluate()], rounds)
+    told = figures([before, await evaluate()], rounds)
+    clients = told["processor_seconds"]["clients, until done"]
+    told["predicted"] = predicted(options, task, options.known, clients)
+    told["predicted"]["off"] = told["predicted"]["round_seconds"] / told["round_seconds"] - 1
+    return told
 
 
 def main() -> int:
@@ -123,9 +154,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=6, help="the first one does not count")
     parser.add_argument("--rest", type=float, default=15.0, help="seconds between the rounds")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--doors", type=int, default=0, help="of each server")
+    parser.add_argument("--constants", type=Path, help="a file of `fsl-async bench server --calibrate`")
     options = parser.parse_args()
     if options.rounds < 2:
         parser.error("--rounds: the first one does not count, so there must be 2 at least")
+    options.known = load_constants(options.constants) if options.constants else calibrated(console().print)
     with (
         tempfile.TemporaryDirectory(prefix="fsl-async-large-") as folder,
         shown(options.clients * options.rounds) as progress,
@@ -137,7 +171,7 @@ def main() -> int:
 
 def _table(told: dict[str, Any], options: argparse.Namespace) -> Table:
     sizes = f"m = {options.rows:,}, k = {options.select:,}, l = {options.bits}"
-    title = f"{options.clients} clients, {sizes}, seed {options.seed}"
+    title = f"{options.clients} clients, {sizes}, {options.doors or 'no'} doors, seed {options.seed}"
     table = Table("what", *SERVERS, title=title)
     table.add_row("upload of one client", f"{told['bytes_up_per_client']:,} bytes", "")
     for kind in dict.fromkeys([*told["said"][0], *told["said"][1]]):
@@ -156,10 +190,14 @@ def _table(told: dict[str, Any], options: argparse.Namespace) -> Table:
     table.add_row("→ settled: durable, shares erased", f"{told['settled_seconds']:.2f} s", "")
     table.add_row("the first round of a server's life", f"{told['rounds'][0]:.2f} s", "does not count")
     table.add_row("ratio", f"{told['ratio']:.2f}", f"at most {ASKED} asked")
+    said = told["predicted"]
+    off = f"{100 * said['off']:+.0f} %, by the {said['first_limit']}"
+    table.add_row("the scaling model predicts", f"{said['round_seconds']:.2f} s", off)
     table.add_section()
     table.add_row("processors: pure evaluation", f"{told['pure_processor_seconds']:.2f} s", "both servers")
     for who, seconds in told["processor_seconds"].items():
         table.add_row(f"processors: the round, {who}", f"{seconds:.2f} s", "")
+    table.add_row("the model, without the round's end", f"{said['processor_seconds']:.2f} s", "both servers")
     table.add_row("ratio of processors' seconds, until done", f"{told['processor_ratio']:.2f}", "")
     return table
 

@@ -46,6 +46,8 @@ class Crowd:
         rounds: in how many of them they take part.
         seed: of model and updates.
         rest: seconds before each round but the first, in which the servers' stores keep house after the last one.
+        over: seconds over which each process lets its submissions go; 0: all at the same moment.
+        doors: of each server; with them, the servers are those of `fsl-async serve`, and tell less.
     """
 
     clients: int
@@ -53,6 +55,8 @@ class Crowd:
     rounds: int
     seed: int
     rest: float = 0.0
+    doors: int = 0
+    over: float = 0.0
 
 
 @dataclass
@@ -87,9 +91,10 @@ class Measured:
 class _Run:
     """What the parent hears of its rounds."""
 
-    def __init__(self, clients: int, rounds: int, progress: Callable[[str, int], None]) -> None:
-        self.clients = clients
-        self.rounds = rounds
+    def __init__(self, crowd: Crowd, progress: Callable[[str, int], None]) -> None:
+        self.clients = crowd.clients
+        self.rounds = rounds = crowd.rounds
+        self.doors = [crowd.doors, crowd.doors]
         self.progress = progress
         self.measured = [Measured() for _ in range(rounds)]
         self.listening = [trio.Event(), trio.Event()]
@@ -111,7 +116,7 @@ class _Run:
     def processor(self) -> dict[str, float]:
         """What everybody has had of the processors so far, in seconds."""
         parties = {"servers": self.servers, "clients": self.members}
-        return {name: sum(child.processor_seconds() for child in parties[name]) for name in parties}
+        return {name: sum(child.family_seconds() for child in parties[name]) for name in parties}
 
     def spent(self, until: str) -> dict[str, float]:
         """What everybody has had of them since the gate was opened."""
@@ -126,11 +131,11 @@ class _Run:
                 measured.done[index] = clock - self.opened_at[number - 1]
                 if all(measured.done):
                     measured.processor |= self.spent("done")
-            case {"settled": number, "clock": clock, "clients": clients, "seconds": seconds, "memory": memory}:
+            case {"settled": number, "clock": clock, "counted": counted, "seconds": seconds, "memory": memory}:
                 measured = self.measured[number - 1]
                 measured.settled[index] = clock - self.opened_at[number - 1]
                 measured.memory[index] = memory
-                measured.counted = len(clients)
+                measured.counted = counted
                 before, self._spent[index] = self._spent[index], seconds
                 if all(measured.settled):
                     measured.processor |= self.spent("settled")
@@ -138,6 +143,21 @@ class _Run:
             case {"sends": kind, "clock": clock} if self.opened_at and not kind.startswith("Toss"):
                 said = self.measured[len(self.opened_at) - 1].said[index]
                 said.setdefault(kind, clock - self.opened_at[-1])
+
+    def from_log(self, index: int, told: dict[str, Any]) -> None:
+        """The same, as far as a server's log tells it; what comes from there is late by the time of a line."""
+        match told:
+            case {"event": "door connected"}:
+                self.doors[index] -= 1
+                if not self.doors[index]:
+                    self.from_server(index, {"listens": "all doors"})
+            case {"event": "round moved", "state": state, "round": number}:
+                self.from_server(index, {"state": state, "round": number, "clock": time.monotonic()})
+            case {"event": "round done", "round": number, "counted": counted}:
+                if self.measured[number - 1].settled[index]:
+                    return  # names that one line has no room for are in further ones
+                settled = {"settled": number, "clock": time.monotonic(), "counted": counted, "seconds": {}}
+                self.from_server(index, settled | {"memory": self.servers[index].peak_memory()})
 
     def from_clients(self, told: dict[str, Any]) -> None:
         match told:
@@ -174,12 +194,15 @@ async def measure(
     """
     names = [name_of(number) for number in range(crowd.clients)]
     rounds = {"clients": crowd.clients, "count": crowd.rounds}
-    site = lay_out(folder, task, names, rounds, np.random.default_rng(crowd.seed), limits=LIBERAL)
-    run = _Run(crowd.clients, crowd.rounds, progress)
+    site = lay_out(folder, task, names, rounds, np.random.default_rng(crowd.seed), doors=crowd.doors, limits=LIBERAL)
+    run = _Run(crowd, progress)
     async with trio.open_nursery() as nursery:
         for index in (0, 1):
             command = python_module("tests.system.soak.server_process", site.server_file(index))
-            child = Child(SERVERS[index], command, site.log(SERVERS[index]), partial(run.from_server, index))
+            heard = partial(run.from_server, index)
+            if crowd.doors:
+                command, heard = _served(site.server_file(index)), partial(run.from_log, index)
+            child = Child(SERVERS[index], command, site.log(SERVERS[index]), heard)
             run.servers.append(child)
             nursery.start_soon(child.run_well)
         for event in run.listening:
@@ -195,14 +218,18 @@ async def measure(
     return run.measured
 
 
+def _served(file: Path) -> list[str]:
+    """The command of a server as operators start it, with its log on stdout."""
+    return ["sh", "-c", 'exec "$0" "$@" 2>&1', *python_module("parties", "serve", file, "--format", "json")]
+
+
 def _start_clients(site: Site, run: _Run, crowd: Crowd) -> list[Child]:
     cuts = [crowd.clients * cut // crowd.processes for cut in range(crowd.processes + 1)]
+    more = ("--rounds", crowd.rounds, "--over", crowd.over)
     return [
         Child(
             f"clients {first} to {last - 1}",
-            python_module(
-                "tests.system.soak.crowd_process", site.folder, first, last, crowd.seed, "--rounds", crowd.rounds
-            ),
+            python_module("tests.system.soak.crowd_process", site.folder, first, last, crowd.seed, *more),
             site.log(f"clients-{first}"),
             run.from_clients,
         )

@@ -134,7 +134,7 @@ class Reporter:
         say(
             settled=report.number,
             aborted=report.explanation if report.ended == "aborted" else "",
-            clients=report.clients,
+            counted=len(report.clients),
             seconds=spent,
             memory=peak_memory(),
             clock=time.monotonic(),

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from fsl_async.costs.scaling import ANOTHER_MACHINE
+from parties.commands.plan.constants_file import save_constants
+
 from . import crowd, hostile, kills, large, large_round
 from .children import Child, ChildFailedError, python_module
 
@@ -50,13 +53,16 @@ def test_a_small_crowd_submits_at_the_same_moment(monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_a_round_is_compared_with_its_evaluation(monkeypatch, capsys):
-    arguments = ("--clients", 3, "--rows", 4096, "--select", 40, "--rounds", 3, "--rest", 0)
+def test_a_round_is_compared_with_its_evaluation(monkeypatch, capsys, tmp_path):
+    save_constants(tmp_path / "constants.json", ANOTHER_MACHINE)
+    sizes = ("--clients", 3, "--rows", 4096, "--select", 40, "--rounds", 3, "--rest", 0)
+    arguments = (*sizes, "--constants", tmp_path / "constants.json")
     code, told = run(monkeypatch, capsys, large_round, *arguments)
     assert len(told["pure_evaluations"]) == 2
     assert told["round_seconds"] == max(told["rounds"][1:])  # of two the longer one
     assert told["ratio"] == pytest.approx(told["round_seconds"] / told["pure_evaluation_seconds"])
     assert code == (1 if told["ratio"] > told["asked"] else 0)  # so small a round is all overhead
+    assert told["predicted"]["off"] == pytest.approx(told["predicted"]["round_seconds"] / told["round_seconds"] - 1)
     assert {"RosterList", "Proofs", "Commitment", "Share", "Conclusion"} <= set(told["said"][0])
 
 

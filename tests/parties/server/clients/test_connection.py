@@ -68,6 +68,34 @@ async def test_who_goes_on_beyond_its_limits_gets_a_last_answer(house, autojump_
     assert house.conversations.request_memory.used == 0
 
 
+async def test_what_is_not_granted_is_refused_unread_and_the_connection_lives(house, autojump_clock):
+    async with await house.dial() as channel:
+        refused = await ask(channel, *submit(query=7))
+        assert (refused.reason, refused.explanation) == ("round-closed", f"not granted: {BULK} bytes")
+        assert house.taken == []
+        assert isinstance(await ask(channel, *submit()), Receipt)
+    assert house.conversations.request_memory.used == 0
+    assert house.failures == []
+
+
+async def test_bulk_with_a_request_that_has_none_is_refused(house, autojump_clock):
+    async with await house.dial() as channel:
+        for bulk in (b"1", bytes(BULK)):
+            refused = await ask(channel, *encode(AskTask(), bulk))
+            assert (refused.reason, refused.explanation) == ("malformed", "no bulk belongs to the request AskTask")
+        assert await ask(channel, *encode(AskTask())) == TaskIs(b"a task")
+    assert house.failures == []
+
+
+async def test_a_bulk_of_another_size_than_declared_is_noticed_at_its_head(house, autojump_clock):
+    head, header, bulk = submit()
+    async with await house.dial() as channel:
+        with pytest.raises(ChannelError):
+            await ask(channel, head, header, bulk, b"more")
+    assert [type(failure) for failure in house.failures] == [PeerViolationError]
+    assert house.counter.begun == []
+
+
 # ---- sizes
 
 

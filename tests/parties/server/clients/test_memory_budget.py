@@ -235,3 +235,33 @@ async def test_whatever_happens_the_budget_holds_nobody_waits_for_ever_and_all_c
             await budget.lend(loan, 100)  # at once: nobody is in the queue any more
             assert budget.used == 100, f"seed {seed}"
     assert budget.used == 0, f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_safe_is_what_the_bankers_algorithm_says(seed):
+    """Against the algorithm as it is written down: all that have begun can be finished one after the other."""
+    draw, budget = random.Random(seed), Budget(100)
+    for _ in range(200):
+        loan = Loan("a", draw.randint(1, 100), length=1)
+        if budget._begun and draw.random() < 0.5:
+            loan = draw.choice(sorted(budget._begun, key=id))
+        loan.wants = draw.randint(loan.held, loan.total)
+        if loan.wants == loan.held or draw.random() < 0.2:
+            budget._begun.discard(loan)
+            budget.used -= loan.held
+            budget._order = None
+        elif budget._is_safe(loan) == finished(budget, loan):
+            lent = budget._lent(loan, {loan: None})
+            assert lent == (loan in budget._begun and loan.held == loan.wants)
+        else:
+            raise AssertionError(f"{loan} of {budget._begun}")
+
+
+def finished(budget, asking):
+    free = budget.limit - budget.used - (asking.wants - asking.held)
+    left = [(loan.total - loan.held, loan.held) for loan in budget._begun if loan is not asking]
+    left.append((asking.total - asking.wants, asking.wants))
+    while free >= 0 and (able := [entry for entry in left if entry[0] <= free]):
+        left.remove(able[0])
+        free += able[0][1]
+    return free >= 0 and not left

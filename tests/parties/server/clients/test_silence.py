@@ -216,7 +216,7 @@ async def test_a_server_that_lives_and_does_not_say_which_task_it_runs_is_not_wa
 ):
     """A client that waits for the outcome connects again, to servers that only show signs of life."""
     caplog.set_level(logging.WARNING, "parties.client")
-    swamp, reply = Swamp(), RequestHandler.reply
+    swamp, reply = Swamp(), RequestHandler.ask
 
     async def only_lives(reception, client, message, *rest):
         if isinstance(message, AskTask):
@@ -225,7 +225,7 @@ async def test_a_server_that_lives_and_does_not_say_which_task_it_runs_is_not_wa
 
     async with opened_shop(swamp) as shop, opened(shop.client("ann", transport=swamp)) as (ann,):
         await take_part(ann)
-        monkeypatch.setattr(RequestHandler, "reply", only_lives)
+        monkeypatch.setattr(RequestHandler, "ask", only_lives)
         swamp.forget()
         with trio.move_on_after(NOTICED + PATIENCE + 10):
             await ann.outcome()

@@ -8,11 +8,12 @@ import trio
 from msgspec.structs import replace
 
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
+from fsl_async.derivation import dense_digest, public_digest, tree_digest
 from fsl_async.errors import StorageError
 from fsl_async.wire.public_part import Layout, Trees
 from parties.server.round import records as round_records
-from parties.server.round.assembly import RequestKey
-from parties.server.round.records import OwnBulk, RoundRecords, StoredSubmission
+from parties.server.round.records import RoundRecords, StoredSubmission
+from parties.server.store_layout import RequestKey, dense_name, part_name
 from parties.storage.store import Change, MemoryStore
 from tests.support.machine_scenes import key
 from tests.support.shop import TASK, model
@@ -26,8 +27,10 @@ CONFIG = RoundConfig(
     servers=(ServerKeys(key(4), key(5)), ServerKeys(key(6), key(7))),
     model=describe_model(TASK, model()),
 )
-SIZE = Layout.submission(CONFIG.shape, Trees.OWN).size
-NAME = key(8)
+LAYOUT = Layout.submission(CONFIG.shape, Trees.OWN)
+SIZE = LAYOUT.size
+NUMBERS = {"anna": 1, "ben": 2, "carol": 3}
+SEED = bytes(16)
 
 
 class Shelf(MemoryStore):
@@ -62,6 +65,13 @@ def content(number: int) -> bytes:
     return np.random.default_rng(number).bytes(SIZE)
 
 
+def named(part: bytes) -> bytes:
+    return public_digest(LAYOUT, part, tree_digest(LAYOUT, part))
+
+
+NAME = named(content(1))
+
+
 def submit(client: str) -> RequestKey:
     return RequestKey(client, "submit", 0)
 
@@ -76,42 +86,46 @@ async def forward_after(seconds: float, records: RoundRecords) -> None:
     await records.keep_part(submit("anna"), NAME, content(1))
 
 
-async def enter(records: RoundRecords, client: str) -> None:
+async def deposit(records: RoundRecords, key: RequestKey, part: bytes) -> None:
+    """What its client's connection does on the carrier: the part first, and then its request."""
+    await records.blobs.put(part_name(records.prefix, key, named(part)), part)
+    await records.keep_request(key, named(part))
+
+
+async def enter(records: RoundRecords, client: str, dense: bytes = b"") -> None:
     """What a server stores once both halves of a submission have come."""
     stored = StoredSubmission(
         client=client,
         name=key(9),
-        msk=bytes(16),
+        msk=SEED,
         commitments=(key(10), key(11)),
         tree=key(12),
         trees=Trees.OWN,
         query=0,
         query_part=b"",
-        part=NAME,
+        part=named(content(NUMBERS[client])),
+        dense=dense,
     )
-    await records.store.commit(*records.submission_changes(stored, OwnBulk(memoryview(b""), memoryview(b""))))
+    await records.store.commit(*records.submission_changes(stored))
 
 
-async def test_what_has_just_come_is_not_read_back_until_it_is_added():
+async def test_what_a_client_has_brought_is_read_from_the_blobs():
     records = records_on(store := Shelf())
-    await records.keep_part(submit("anna"), NAME, content(1))
-    await records.keep_request(submit("ben"), NAME, content(2))
-    for number, client in enumerate(("anna", "ben"), start=1):
-        await enter(records, client)
-        assert await records.part(submit(client), NAME) == content(number)
-        assert (await records.submission(client)).part.data == content(number)
-    assert store.read == []
-    assert (await records.submission("ben")).part.data == content(2)  # to be taken out of the sum, say
-    assert store.read == ["ben"]
-
-
-async def test_after_a_restart_what_was_stored_is_read():
-    store = Shelf()
-    await records_on(store).keep_request(submit("anna"), NAME, content(1))
+    await deposit(records, submit("anna"), content(1))
+    await enter(records, "anna")
+    assert (await records.submission("anna")).part.data == content(1)
     again = records_on(store)
-    await enter(again, "anna")
     assert (await again.submission("anna")).part.data == content(1)
-    assert store.read == ["anna"]
+    assert store.read == ["anna", "anna"]
+
+
+async def test_what_is_private_lies_under_its_digests():
+    records = records_on(MemoryStore())
+    await deposit(records, submit("anna"), content(1))
+    name = dense_digest(b"dense", SEED)
+    await records.blobs.put(dense_name(records.prefix, "anna", name), b"dense")
+    await enter(records, "anna", dense=name)
+    assert (await records.submission("anna")).dense == b"dense"
 
 
 async def test_a_forwarded_submission_is_on_loan_until_the_round_is_over():
@@ -123,7 +137,7 @@ async def test_a_forwarded_submission_is_on_loan_until_the_round_is_over():
         assert (await records.submission("anna")).part.data == content(1)
     assert await records.parts() == []
     records.release()
-    with pytest.raises(StorageError, match="is not stored"):
+    with pytest.raises(StorageError, match="is missing"):
         await records.submission("anna")
     assert store.read == ["anna"]
 
@@ -132,14 +146,14 @@ async def test_without_room_for_a_loan_the_part_is_stored(monkeypatch):
     monkeypatch.setattr(round_records, "LOAN_BYTES", SIZE * 3 // 2)
     records = records_on(store := Shelf())
     for number, client in enumerate(("anna", "ben"), start=1):
-        await records.keep_part(submit(client), NAME, content(number))
-        await records.keep_part(submit(client), NAME, content(number))  # a repeat takes no room
+        await records.keep_part(submit(client), named(content(number)), content(number))
+        await records.keep_part(submit(client), named(content(number)), content(number))  # a repeat takes no room
         await enter(records, client)
     assert [key.client for key, _ in await records.parts()] == ["ben"]
     for number, client in enumerate(("anna", "ben"), start=1):
         for _ in range(2):
             assert (await records.submission(client)).part.data == content(number)
-    assert store.read == ["ben"]  # once it was added
+    assert store.read == ["ben", "ben"]
 
 
 async def test_what_a_restart_has_lost_is_waited_for(autojump_clock):
@@ -165,7 +179,7 @@ async def test_nobody_waits_for_a_part_when_the_round_is_over(autojump_clock):
     records.await_part(submit("anna"), NAME)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(after, 5.0, records.release)
-        with pytest.raises(StorageError, match="is not stored"):
+        with pytest.raises(StorageError, match="is missing"):
             await records.part(submit("anna"), NAME)
 
 
@@ -179,54 +193,48 @@ async def test_trees_that_outlive_their_round_are_never_on_loan():
 async def test_what_could_not_be_stored_is_not_there(monkeypatch):
     monkeypatch.setattr(round_records, "LOAN_BYTES", 0)
     records = records_on(FullShelf())
-    for keeping in (records.keep_part, records.keep_request):
-        with pytest.raises(StorageError, match="full"):
-            await keeping(submit("anna"), NAME, content(1))
-        with pytest.raises(StorageError, match="is not stored"):
-            await records.part(submit("anna"), NAME)
+    with pytest.raises(StorageError, match="full"):
+        await records.keep_part(submit("anna"), NAME, content(1))
+    with pytest.raises(StorageError, match="is missing"):
+        await records.part(submit("anna"), NAME)
 
 
-async def test_a_retrieval_is_not_held():
-    records = records_on(store := Shelf())
-    query = RequestKey("anna", "retrieve", 1)
-    await records.keep_request(query, NAME, content(1))
-    assert await records.part(query, NAME) == content(1)
-    assert store.read == ["anna"]
+async def test_a_forwarded_part_has_the_size_that_it_came_with():
+    records = records_on(store := MemoryStore())
+    await records.keep_part(submit("anna"), NAME, content(1))
+    assert await records.part_size(submit("anna"), NAME) == SIZE
+    assert await records.part_size(submit("ben"), NAME) is None
+    await deposit(records, submit("carol"), content(3))
+    assert await records_on(store).part_size(submit("carol"), named(content(3))) == SIZE
 
 
-async def test_memory_is_bounded_and_used_again(monkeypatch):
-    """Two parts and a half fit: the third is read from the store, the fourth has the room of the first."""
-    monkeypatch.setattr(round_records, "AT_HAND_BYTES", SIZE * 5 // 2)
-    records = records_on(store := Shelf())
-    for number, client in enumerate(("anna", "ben", "carol"), start=1):
-        await records.keep_request(submit(client), NAME, content(number))
-        await records.keep_request(submit(client), NAME, content(number))  # a repeat takes no room
-        await enter(records, client)
-    await records.submission("anna")
-    await records.keep_request(submit("dora"), NAME, content(4))
-    await enter(records, "dora")
-    for number, client in ((2, "ben"), (3, "carol"), (4, "dora")):
-        assert (await records.submission(client)).part.data == content(number)
-    assert store.read == ["carol"]
+async def test_what_is_wrong_with_a_forwarded_part_is_remembered():
+    records = records_on(MemoryStore())
+    assert records.malformed(submit("anna"), NAME) == ""
+    records.note_malformed(submit("anna"), NAME, "padding")
+    assert records.malformed(submit("anna"), NAME) == "padding"
 
 
 async def test_a_part_counts_with_the_message_that_it_keeps_alive(monkeypatch):
-    monkeypatch.setattr(round_records, "AT_HAND_BYTES", 2 * SIZE)
+    monkeypatch.setattr(round_records, "LOAN_BYTES", 2 * SIZE)
     records = records_on(store := Shelf())
     message = memoryview(bytearray(content(1) + bytes(2 * SIZE)))
-    await records.keep_request(submit("anna"), NAME, message[:SIZE])
+    await records.keep_part(submit("anna"), NAME, message[:SIZE])
     assert await records.part(submit("anna"), NAME) == content(1)
     assert store.read == ["anna"]
 
 
 async def test_what_is_held_cannot_be_written():
     records = records_on(MemoryStore())
-    for client, keeping in (("anna", records.keep_part), ("ben", records.keep_request)):
-        await keeping(submit(client), NAME, bytearray(content(1)))
-        assert (await records.part(submit(client), NAME)).readonly
+    await records.keep_part(submit("anna"), NAME, bytearray(content(1)))
+    await deposit(records, submit("ben"), bytearray(content(2)))
+    for client in ("anna", "ben"):
+        assert (await records.part(submit(client), named(content(NUMBERS[client])))).readonly
 
 
 async def test_names_of_stored_parts_are_unaffected():
     records = records_on(MemoryStore())
-    await records.keep_request(submit("an/na"), NAME, content(1))
-    assert [tuple(part) for part in await records.parts()] == [(submit("an/na"), NAME)]
+    for client in ("an/na", "..", "\U0001f600" * 64):
+        await deposit(records, submit(client), content(1))
+    names = {part.key.client for part in await records.parts()}
+    assert names == {"an/na", "..", "\U0001f600" * 64}

@@ -28,7 +28,7 @@ OpenT = TypeVar("OpenT", bound=Closing)
 
 
 @dataclass(frozen=True)
-class Door:
+class Front:
     """Something that works on an asyncio loop alone.
 
     Attributes:
@@ -62,12 +62,12 @@ class Opening(AbstractAsyncContextManager[OpenT], Generic[OpenT]):
     """What `async with` opens and closes, and what `await` opens for a caller that closes it itself.
 
     Args:
-        door: what it is called, and what to use elsewhere.
+        front: what it is called, and what to use elsewhere.
         make: opens it.
     """
 
-    def __init__(self, door: Door, make: Callable[[], Coroutine[Any, Any, OpenT]]) -> None:
-        self._door = door
+    def __init__(self, front: Front, make: Callable[[], Coroutine[Any, Any, OpenT]]) -> None:
+        self._front = front
         self._make = make
 
     async def __aenter__(self) -> OpenT:
@@ -86,8 +86,8 @@ class Opening(AbstractAsyncContextManager[OpenT], Generic[OpenT]):
         return self._open().__await__()
 
     def __enter__(self) -> NoReturn:
-        self._door.require_asyncio()
-        raise MisuseError(f"{self._door.name} is entered with `async with`, not with `with`")
+        self._front.require_asyncio()
+        raise MisuseError(f"{self._front.name} is entered with `async with`, not with `with`")
 
     def __exit__(self, *error: object) -> None:
         """Never reached, and there because Python looks for it before it enters."""
@@ -95,12 +95,12 @@ class Opening(AbstractAsyncContextManager[OpenT], Generic[OpenT]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            called = self._door.name
+            called = self._front.name
             raise AttributeError(
                 f"{called}(...) is not open, and so has no {name!r}: `async with {called}(...) as …:`, or `… = await "
                 f"{called}(...)`"
             )
 
     async def _open(self) -> OpenT:
-        self._door.require_asyncio()
+        self._front.require_asyncio()
         return await self._make()

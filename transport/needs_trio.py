@@ -25,7 +25,7 @@ ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
-class Door:
+class NeedsTrio:
     """Something that works under trio alone.
 
     Attributes:
@@ -63,12 +63,12 @@ def asyncio_runs() -> bool:
 class TrioContext(AbstractAsyncContextManager[ResultT]):
     """A context manager for `async with` under trio, which names what to use where it is entered otherwise."""
 
-    def __init__(self, door: Door, inner: AbstractAsyncContextManager[ResultT]) -> None:
-        self._door = door
+    def __init__(self, needs: NeedsTrio, inner: AbstractAsyncContextManager[ResultT]) -> None:
+        self._needs = needs
         self._inner = inner
 
     async def __aenter__(self) -> ResultT:
-        self._door.require_trio()
+        self._needs.require_trio()
         return await self._inner.__aenter__()
 
     async def __aexit__(
@@ -78,8 +78,8 @@ class TrioContext(AbstractAsyncContextManager[ResultT]):
 
     def __enter__(self) -> NoReturn:
         if trio.lowlevel.in_trio_task():
-            raise MisuseError(f"{self._door.name} is entered with `async with`, not with `with`")
-        raise self._door.refusal()
+            raise MisuseError(f"{self._needs.name} is entered with `async with`, not with `with`")
+        raise self._needs.refusal()
 
     def __exit__(self, *error: object) -> None:
         """Never reached, and there because Python looks for it before it enters."""
@@ -87,14 +87,16 @@ class TrioContext(AbstractAsyncContextManager[ResultT]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            called = self._door.name
+            called = self._needs.name
             raise AttributeError(f"{called}(...) is not open, and so has no {name!r}: `async with {called}(...) as …:`")
 
     def __await__(self) -> NoReturn:
-        raise MisuseError(f"{self._door.name} is entered, not awaited: `async with {self._door.name}(...) as …:`")
+        raise MisuseError(f"{self._needs.name} is entered, not awaited: `async with {self._needs.name}(...) as …:`")
 
 
-def trio_context(door: Door) -> Callable[[Callable[P, AsyncIterator[ResultT]]], Callable[P, TrioContext[ResultT]]]:
+def trio_context(
+    needs: NeedsTrio,
+) -> Callable[[Callable[P, AsyncIterator[ResultT]]], Callable[P, TrioContext[ResultT]]]:
     """`asynccontextmanager` for what works under trio alone."""
 
     def decorate(function: Callable[P, AsyncIterator[ResultT]]) -> Callable[P, TrioContext[ResultT]]:
@@ -102,7 +104,7 @@ def trio_context(door: Door) -> Callable[[Callable[P, AsyncIterator[ResultT]]], 
 
         @functools.wraps(function)
         def made(*args: P.args, **words: P.kwargs) -> TrioContext[ResultT]:
-            return TrioContext(door, manager(*args, **words))
+            return TrioContext(needs, manager(*args, **words))
 
         return made
 

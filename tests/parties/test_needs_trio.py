@@ -1,4 +1,4 @@
-"""What needs trio names the right door where it is called on an asyncio loop, in no loop, or with the wrong keyword."""
+"""What needs trio names the right front when it is called on an asyncio loop, in no loop, or with the wrong word."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def client() -> Client:
 
 
 NOWHERE = Path("nowhere.toml")
-DOORS: dict[str, tuple[Callable[[], Awaitable[Any]], str, str]] = {
+NEEDY: dict[str, tuple[Callable[[], Awaitable[Any]], str, str]] = {
     "parties.connect": (lambda: enter(connect(NOWHERE)), "parties.aio.connect", "parties.connect_blocking"),
     "parties.simulate": (
         lambda: enter(simulate(TASK, model(), 1)),
@@ -62,9 +62,9 @@ DOORS: dict[str, tuple[Callable[[], Awaitable[Any]], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize("name", NEEDY)
 def test_on_an_asyncio_loop(name):
-    call, instead, _ = DOORS[name]
+    call, instead, _ = NEEDY[name]
 
     async def main() -> None:
         await call()
@@ -75,10 +75,10 @@ def test_on_an_asyncio_loop(name):
     assert instead in str(caught.value)
 
 
-@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize("name", NEEDY)
 def test_in_no_loop(name):
     """A coroutine that is driven by hand."""
-    call, _, instead = DOORS[name]
+    call, _, instead = NEEDY[name]
     with pytest.raises(MisuseError) as caught:
         call().__await__().__next__()  # type: ignore[attr-defined]
     assert str(caught.value).startswith(f"{name} needs trio, and no trio task runs here: ")

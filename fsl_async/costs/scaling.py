@@ -1,0 +1,339 @@
+"""What a server's work grows with, and what it outgrows first: seconds of each of its parts for a client, as formulae.
+
+A server's work has three axes: bytes that come in, leaves of trees, clients. Each part of a server (`Part`) spends a
+fixed time on a client and a time for each megabyte of it (`Line`); evaluation spends its time on leaves and trees. A
+part that is one thread is busy for as long as its work takes, whatever else the host has.
+
+Rules: everything follows from public parameters and from `Constants`, which name the machine on which they were
+measured; nothing here reads a clock. `fsl_async.costs.day` plays the same formulae, client by client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from fsl_async.costs.message_sizes import folded_bytes
+from fsl_async.errors import MisuseError
+from fsl_async.task import Task
+from fsl_async.union import union_task
+from fsl_async.wire.public_part import Layout, Trees, dense_bytes, forests_of, share_bytes
+
+__all__ = [
+    "ANOTHER_MACHINE",
+    "Constants",
+    "Host",
+    "Limit",
+    "Line",
+    "Load",
+    "Part",
+    "Stage",
+    "capacity",
+    "evaluation",
+    "load_of",
+    "memory_bytes",
+    "stages",
+    "stored_bytes",
+]
+
+MEGABYTE = 1e6
+
+Part: TypeAlias = Literal[
+    "network",
+    "event loop",
+    "files",
+    "writer",
+    "doors",
+    "core",
+    "disk",
+    "link between servers",
+    "evaluation",
+    "processors",
+]
+"""What a server can outgrow in time; memory and room on the disk are outgrown in bytes."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Seconds that one part of a server spends on a client.
+
+    Attributes:
+        client: seconds for each client.
+        megabyte: seconds for each megabyte (10^6 bytes) that the client brings.
+    """
+
+    client: float
+    megabyte: float
+
+    def at(self, size: float) -> float:
+        """Seconds for a client that brings so many bytes."""
+        return self.client + self.megabyte * size / MEGABYTE
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What one machine takes, in seconds of one processor where nothing else is said.
+
+    Attributes:
+        machine: where this was measured.
+        loop: the event loop of a server without doors.
+        writer: the thread that writes its store.
+        bulk: without doors, other threads that hash bulk and write it to files.
+        core: a core with doors, without evaluation.
+        door: a door, forwarding included.
+        submission: evaluation, for each submission.
+        leaf: evaluation, for each leaf.
+        plane: evaluation, for each block of 16 bytes under a leaf.
+        proof: evaluation, for each byte of proofs that is hashed; a tree has 16.
+        fold: for each byte of cells that is folded to rows.
+        conclusion: for each byte of a share: sent, read, compared, combined and applied to the model.
+        ending: seconds of a round's end that grow with nothing.
+        written: bytes that reach the disk for each byte that comes in.
+        record: bytes that the store keeps of a client beside its bulk.
+        disk: bytes that the disk writes in a second, durably.
+        waiting: bytes of memory of a core for each client in a round.
+    """
+
+    machine: str
+    loop: Line
+    writer: Line
+    bulk: Line
+    core: Line
+    door: Line
+    submission: float
+    leaf: float
+    plane: float
+    proof: float
+    fold: float
+    conclusion: float
+    ending: float
+    written: float
+    record: float
+    disk: float
+    waiting: float
+
+
+ANOTHER_MACHINE = Constants(
+    machine="another machine: 2 cores of an AMD EPYC, AES by vaes512",
+    loop=Line(4.8e-3, 4.5e-3),
+    writer=Line(1.0e-3, 0.5e-3),
+    bulk=Line(0.4e-3, 1.5e-3),
+    core=Line(4.1e-3, 1.1e-3),
+    door=Line(6.5e-3, 5.4e-3),
+    submission=0.25e-3,
+    leaf=2.2e-9,
+    plane=0.9e-9,
+    proof=1.2e-9,
+    fold=1.4e-9,
+    conclusion=23e-9,
+    ending=0.04,
+    written=1.05,
+    record=3_000,
+    disk=1000e6,
+    waiting=2_000,
+)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one client brings to one server, and what a round of any number of clients ends with.
+
+    Attributes:
+        leaves: leaves that are evaluated.
+        planes: blocks of 16 bytes under them.
+        trees: trees, each with a proof of 16 bytes where updates are verified.
+        part: bytes of the public part: each server has them once, from the client or from the other server.
+        shares: bytes of the dense blocks' share, which one of both servers has.
+        cells: bytes of the sum's cells.
+        share: bytes of a server's share of the sum.
+    """
+
+    leaves: int
+    planes: int
+    trees: int
+    part: int
+    shares: int
+    cells: int
+    share: int
+
+    @property
+    def size(self) -> float:
+        """Bytes that a client brings to a server, on average over both."""
+        return self.part + self.shares / 2
+
+
+def load_of(task: Task) -> Load:
+    """The load of a submission with trees of its own, over all rows; where only unions are found, of a client's rows.
+
+    Raises:
+        MisuseError: the task has no sums: its clients only retrieve.
+    """
+    if task.protocol == "psr":
+        raise MisuseError(f"task {task.name!r} has protocol = 'psr': its clients submit nothing, and no load is known")
+    task = union_task(task) if task.protocol == "psu" else task
+    forests = [forest for _, forest in forests_of(task)]
+    return Load(
+        leaves=sum(forest.trees * forest.leaves for forest in forests),
+        planes=sum(forest.trees * forest.leaves * forest.planes for forest in forests),
+        trees=sum(forest.trees for forest in forests) if task.verified else 0,
+        part=Layout.submission(task, Trees.OWN).size,
+        shares=dense_bytes(task),
+        cells=folded_bytes(task),
+        share=share_bytes(task),
+    )
+
+
+@dataclass(frozen=True)
+class Host:
+    """What a server runs on.
+
+    Attributes:
+        threads: processors of the host.
+        doors: its doors; 0 where the server is one process.
+        network: bits that it receives from clients in a second.
+        link: bits that the servers send each other in a second, each way.
+        servers: how many servers share the processors: 1, or 2 where both are on one machine.
+        clients: seconds of processors that each client takes on the same machine; 0 where clients have their own.
+
+    Raises:
+        MisuseError: a number is out of range.
+    """
+
+    threads: int = 2
+    doors: int = 0
+    network: float = 10e9
+    link: float = 1e9
+    servers: int = 1
+    clients: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.threads < 1:
+            raise MisuseError(f"threads: at least 1 expected, got {self.threads}")
+        if not 0 <= self.doors <= 1_000:
+            raise MisuseError(f"doors: a number from 0 to 1000 expected, got {self.doors}")
+        if not (self.network > 0 and self.link > 0):
+            raise MisuseError("network and link: bits per second above 0 expected")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of a server and what a client takes of it.
+
+    Attributes:
+        part: which.
+        work: its seconds for one client.
+        lanes: how many clients it works on at a time.
+        computes: whether it takes a processor of the host meanwhile.
+    """
+
+    part: Part
+    work: float
+    lanes: int = 1
+    computes: bool = True
+
+    @property
+    def seconds(self) -> float:
+        """Seconds in which it is done with one client more, where many wait."""
+        return self.work / self.lanes
+
+
+def evaluation(load: Load, constants: Constants) -> float:
+    """Seconds of one thread to add one submission: leaves and what is under them, and its proofs' digest."""
+    walked = load.leaves * constants.leaf + load.planes * constants.plane
+    return constants.submission + walked + constants.proof * 16 * load.trees
+
+
+def stages(load: Load, host: Host, constants: Constants) -> tuple[Stage, ...]:
+    """Every part of a server through which a client's submission goes, in this order; the shared processors last."""
+    size, disk = load.size, (constants.written * load.size + constants.record) / constants.disk
+    before = (
+        (Stage("doors", constants.door.at(size), host.doors),)
+        if host.doors
+        else (Stage("event loop", constants.loop.at(size)), Stage("files", constants.bulk.at(size), host.threads))
+    )
+    after = Stage("core", constants.core.at(size)) if host.doors else Stage("writer", constants.writer.at(size))
+    adding = Stage("evaluation", evaluation(load, constants), host.threads)
+    busy = sum(stage.work for stage in (*before, after, adding))
+    return (
+        Stage("network", 8 * size / host.network, computes=False),
+        *before,
+        Stage("disk", disk, computes=False),
+        Stage("link between servers", 8 * load.part / 2 / host.link, computes=False),
+        after,
+        adding,
+        Stage("processors", host.servers * busy + host.clients, host.threads),
+    )
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a server is capable of, and what it would outgrow first.
+
+    Attributes:
+        stages: every part.
+        first: the part that is the busiest.
+        collecting: seconds in which so many clients are received and added, if all come at once.
+        ending: seconds from the last one until the next model is there.
+    """
+
+    stages: tuple[Stage, ...]
+    first: Stage
+    collecting: float
+    ending: float
+
+    @property
+    def round_seconds(self) -> float:
+        """Seconds of a round whose clients all come at once."""
+        return self.collecting + self.ending
+
+    @property
+    def clients_per_hour(self) -> float:
+        """Clients in an hour while a round is open."""
+        return 3600 / self.first.seconds
+
+
+def capacity(load: Load, host: Host, constants: Constants, clients: int) -> Limit:
+    """What a server is capable of.
+
+    Args:
+        load: what a client brings.
+        host: what the server runs on.
+        constants: what the machine takes.
+        clients: how many are in a round.
+
+    Raises:
+        MisuseError: there is no client.
+    """
+    if clients < 1:
+        raise MisuseError(f"clients: at least 1 expected, got {clients}")
+    every = stages(load, host, constants)
+    first = max(every, key=lambda stage: stage.seconds)
+    return Limit(every, first, clients * first.seconds, ending(load, host, constants))
+
+
+def ending(load: Load, host: Host, constants: Constants) -> float:
+    """Seconds from a round's last submission until the next model: the sum folded, shares exchanged and combined.
+
+    The fold runs on all threads that the server has for itself; what follows it is done piece by piece.
+    """
+    threads = max(1.0, host.threads / host.servers)
+    folded = load.cells * constants.fold / threads
+    return constants.ending + folded + load.share * (constants.conclusion + 8 / host.link)
+
+
+def memory_bytes(server: float, door: float, host: Host, constants: Constants, clients: int) -> float:
+    """The most bytes of memory that a server's processes hold at a time.
+
+    Args:
+        server: of the server's own process (`parties.deployment.memory_need`), without what it holds for each client.
+        door: of each door.
+        host: what the server runs on.
+        constants: what the machine takes.
+        clients: how many are in a round.
+    """
+    return server + clients * constants.waiting + host.doors * door
+
+
+def stored_bytes(load: Load, constants: Constants, clients: int) -> float:
+    """The most bytes on the disk for one round: what came in, with what the store keeps of each client, and shares."""
+    return clients * (load.part + load.shares + constants.record) + 2 * load.share

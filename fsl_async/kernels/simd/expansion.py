@@ -1,0 +1,63 @@
+"""Key expansion, compiled: the round keys of AES-128 by the circuit, laid out for an instruction set.
+
+A server expands a few keys for every forest of every submission; in Python each took as long as the trees of a hundred
+bins. `circuit.expand_key` is the same in Python, and the tests compare the two.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from fsl_async.kernels.simd import circuit
+
+Words = npt.NDArray[np.uint64]
+
+ROUNDS = circuit.ROUNDS
+LOWEST_BITS = circuit.LOWEST_BITS
+
+_substitute: Any = njit(circuit.substitute)
+
+
+def expand_key(key: bytes, register: int) -> Words:
+    """The eleven round keys of a 16-byte key, each repeated for a register of that many blocks: (11, 2·register)."""
+    return expand(np.frombuffer(key, dtype="<u4"), register)
+
+
+@njit(cache=True, nogil=True)
+def expand(key: npt.NDArray[np.uint32], register: int) -> Words:
+    """FIPS 197, 5.2. No branch and no index depends on the key."""
+    words = np.empty(4 * (ROUNDS + 1), dtype=np.uint32)
+    words[:4] = key
+    constant = 1
+    for index in range(4, len(words)):
+        last = np.int64(words[index - 1])
+        if index % 4 == 0:
+            turned = last >> 8 | (last & 0xFF) << 24
+            planes = _substitute(
+                (
+                    turned & LOWEST_BITS,
+                    turned >> 1 & LOWEST_BITS,
+                    turned >> 2 & LOWEST_BITS,
+                    turned >> 3 & LOWEST_BITS,
+                    turned >> 4 & LOWEST_BITS,
+                    turned >> 5 & LOWEST_BITS,
+                    turned >> 6 & LOWEST_BITS,
+                    turned >> 7 & LOWEST_BITS,
+                )
+            )
+            last = np.int64(constant)
+            for bit in range(8):
+                last ^= (planes[bit] & LOWEST_BITS) << bit
+            constant = (constant << 1) ^ (0x11B * (constant >> 7))
+        words[index] = np.int64(words[index - 4]) ^ last
+    keys = np.empty((ROUNDS + 1, 2 * register), dtype=np.uint64)
+    for turn in range(ROUNDS + 1):
+        for half in range(2):
+            word = np.uint64(words[4 * turn + 2 * half]) | np.uint64(words[4 * turn + 2 * half + 1]) << np.uint64(32)
+            for block in range(register):
+                keys[turn, 2 * block + half] = word
+    return keys

@@ -1,0 +1,154 @@
+"""Submissions on their way into a sum, several at once: jobs that own ranges of bins, not submissions.
+
+A job adds every submission of the batch to the cells of its own ranges, one after the other. So no two jobs touch the
+same cell or dense element, a thread waits for the others once for each batch and not for each submission, pieces of
+small submissions are worth a thread, and cells stay in the cache from one submission to the next. What comes out for a
+submission is what would come out if it were added alone.
+
+Rule: three steps, each of jobs that may run side by side; a step begins when all jobs of the one before are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from fsl_async import kernels
+from fsl_async.geometry import Forest
+from fsl_async.kernels.arrays import Blocks
+from fsl_async.ring import Elements, Ring
+from fsl_async.server.jobs import LEAVES_PER_PIECE, Job, Range, shared_out, tiles, work_of
+from fsl_async.server.tree_totals import TreeTotals
+
+JOBS_PER_THREAD = 2
+"""A thread that is held up leaves its next job to another one."""
+
+LEAVES_PER_JOB = 2**24
+"""About 60 ms of work: others wait for a thread no longer than that."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A submission that is ready to be added.
+
+    Attributes:
+        adders: by forest, in the order of the wire, what adds its trees to a range of bins.
+        proofs: one block for every tree of the forests with proofs; filled by the adders.
+        totals: where the adders write what every tree sums up to; None where nobody asks for that.
+        dense: this server's share of its dense blocks.
+    """
+
+    adders: Sequence[kernels.OnRange]
+    proofs: Sequence[Blocks]
+    totals: TreeTotals | None
+    dense: Elements = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What all submissions of a round are added to.
+
+    Attributes:
+        forests: all forests, in the order of the wire.
+        multiple: ranges are cut only at multiples of this many bins.
+        ring: the task's.
+        dense: the sum of all dense blocks, changed in place.
+    """
+
+    forests: Sequence[Forest]
+    multiple: int
+    ring: Ring
+    dense: Elements = field(repr=False)
+
+    def parts(self, submissions: int, threads: int) -> list[list[Range]]:
+        """Cut the bins into what each job of a batch owns: enough for `threads`, none too small, none too long."""
+        work = submissions * sum(map(work_of, self.forests))
+        enough = max(JOBS_PER_THREAD * threads, -(-work // LEAVES_PER_JOB))
+        return shared_out(self.forests, max(1, min(enough, work // LEAVES_PER_PIECE)), self.multiple) or [[]]
+
+    def add_dense(self, shares: Iterable[Elements], part: slice) -> None:
+        """Add one part of all dense blocks."""
+        for share in shares:
+            self.dense[part] = self.ring.add(self.dense[part], share[part])
+
+
+class Batch:
+    """Some submissions that are added at once.
+
+        batch = aggregate.batch(submissions, threads)
+        for step in (batch.preparing, batch.adding, batch.concluding):
+            run_side_by_side(step())
+        for submission, entry in zip(submissions, batch.entries): ...
+
+    Args:
+        ground: what they are added to.
+        prepare: for every submission, makes it ready.
+        conclude: for every submission, takes what is left of it and returns its entry.
+        threads: how many jobs run at a time.
+    """
+
+    def __init__(
+        self,
+        ground: Ground,
+        prepare: Sequence[Callable[[], Prepared]],
+        conclude: Sequence[Callable[[Prepared], bytes]],
+        threads: int,
+    ) -> None:
+        self._ground = ground
+        self._prepare = prepare
+        self._conclude = conclude
+        self._threads = threads
+        self._prepared: dict[int, Prepared] = {}
+        self._entries: list[bytes] = [b""] * len(prepare)
+
+    def preparing(self) -> list[Job]:
+        """The jobs that derive what each submission is added by."""
+        return self._by_submission(self._prepare_some)
+
+    def adding(self) -> list[Job]:
+        """The jobs that add all submissions; each has bins of its own."""
+        ready = [self._prepared[number] for number in range(len(self._prepare))]
+        parts = self._ground.parts(len(ready), self._threads)
+        cuts = _cuts(len(self._ground.dense), len(parts))
+        return [partial(self._add, ready, part, dense) for part, dense in zip(parts, cuts, strict=True)]
+
+    def concluding(self) -> list[Job]:
+        """The jobs that make each submission's entry."""
+        return self._by_submission(self._conclude_some)
+
+    @property
+    def entries(self) -> list[bytes]:
+        """What shows the other server that each submission may be counted, once all steps are done."""
+        return list(self._entries)
+
+    def _by_submission(self, work: Callable[[range], None]) -> list[Job]:
+        count = len(self._prepare)
+        return [partial(work, range(count)[cut]) for cut in _cuts(count, min(self._threads, count))]
+
+    def _prepare_some(self, numbers: range) -> None:
+        for number in numbers:
+            self._prepared[number] = self._prepare[number]()
+
+    def _add(self, ready: Sequence[Prepared], part: Sequence[Range], dense: slice) -> None:
+        self._ground.add_dense((prepared.dense for prepared in ready), dense)
+        for piece in part:
+            adders = [prepared.adders[piece.forest] for prepared in ready]
+            for start, stop in self._tiles(piece, len(adders)):
+                for add in adders:
+                    add(piece.segment, start, stop)
+
+    def _tiles(self, piece: Range, submissions: int) -> Sequence[tuple[int, int]]:
+        """The ranges that are added at a time: the cells of a lone submission are used once, so it needs no tiles."""
+        if submissions == 1:
+            return [(piece.start, piece.stop)]
+        return list(tiles(piece, self._ground.forests[piece.forest], self._ground.multiple))
+
+    def _conclude_some(self, numbers: range) -> None:
+        for number in numbers:
+            self._entries[number] = self._conclude[number](self._prepared.pop(number))
+
+
+def _cuts(length: int, parts: int) -> list[slice]:
+    """Cut a length into about equal parts."""
+    return [slice(length * part // parts, length * (part + 1) // parts) for part in range(parts)]

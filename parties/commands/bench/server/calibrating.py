@@ -1,0 +1,210 @@
+"""Measures the constants of the scaling model (`fsl_async.costs.scaling`) on this machine, in less than a minute.
+
+Evaluation, files and the fold are measured by themselves, with all processors busy: processors that share a core, or
+memory, are slower then, and so they are in a round. What a client takes of the event loop, of the store's thread, of a
+core and of a door is measured in deployments of two servers with clients of two sizes; a line is drawn through both.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import trio
+
+from fsl_async.costs.scaling import ANOTHER_MACHINE, Constants, Line, load_of
+from fsl_async.digests import Domain, digest
+from parties.commands.bench.measures import cores, processor
+from parties.commands.bench.server.adding import add_together
+from parties.commands.bench.server.deployed import Deployed, RoundTaken, take_rounds
+from parties.commands.bench.server.figures import DOORS, LARGE, SMALL, Size
+from parties.commands.bench.server.parts import LARGE_PART, SMALL_PART, store_in_folder
+from parties.commands.bench.server.spent import Spent, require_proc
+from parties.commands.bench.workload import Case, aggregate, client_of
+
+__all__ = ["calibrated", "constants_table"]
+
+REPETITIONS = 3
+TINY = Case(rows=2**10, select=8, bits=64)
+NARROW = Case(rows=2**19, select=5_243, bits=64)
+WIDE = Case(rows=2**17, select=1_311, bits=64, width=8)
+FEWER = 0.5
+"""Of the clients that figures are measured with."""
+
+
+def calibrated(progress: Callable[[str], None]) -> Constants:
+    """Measure all constants.
+
+    Args:
+        progress: hears what is measured next.
+
+    Raises:
+        MisuseError: this is not Linux.
+        FslError: a process failed, or a sum is wrong.
+    """
+    require_proc()
+    progress("evaluation, on all processors at once")
+    constants = _with_evaluation(ANOTHER_MACHINE)
+    progress("files")
+    constants = _with_files(constants)
+    progress("two servers without doors")
+    alone = _Deployments.measure(0)
+    progress(f"two servers with {DOORS} doors each")
+    doors = _Deployments.measure(DOORS)
+    return replace(
+        alone.with_ending(constants),
+        machine=f"this machine: {cores()} processors, {processor()}, {platform.node()}",
+        loop=alone.line(lambda taken, moment: taken.core_until(moment).loop),
+        writer=alone.line(lambda taken, moment: taken.core_until(moment).writer),
+        core=doors.line(_core),
+        door=doors.line(lambda taken, moment: taken.doors_until(moment).total),
+    )
+
+
+def constants_table(constants: Constants) -> list[list[str]]:
+    """What was measured, beside the other machine's."""
+    names = (*_LINES, *_UNITS)
+    shown = [[name, *(_shown(name, getattr(each, name)) for each in (constants, ANOTHER_MACHINE))] for name in names]
+    return [["constant", "here", "another machine"], *shown]
+
+
+_LINES = ("loop", "writer", "bulk", "core", "door")
+_UNITS = {
+    "submission": (1e3, "ms"),
+    "leaf": (1e9, "ns"),
+    "plane": (1e9, "ns"),
+    "proof": (1e9, "ns a byte"),
+    "fold": (1e9, "ns a byte"),
+    "conclusion": (1e9, "ns a byte"),
+    "ending": (1.0, "s"),
+    "written": (1.0, "bytes a byte"),
+    "disk": (1e-6, "MB/s"),
+}
+
+
+def _shown(name: str, value: Any) -> str:
+    if isinstance(value, Line):
+        return f"{1e3 * value.client:.2f} + {1e3 * value.megabyte:.2f} P ms"
+    factor, unit = _UNITS[name]
+    return f"{factor * value:.3g} {unit}"
+
+
+# ---- evaluation
+
+
+def _with_evaluation(constants: Constants) -> Constants:
+    """The terms of evaluation, and the fold."""
+    tiny, narrow, wide = (_of_case(case) for case in (TINY, NARROW, WIDE))
+    proof = _hashing()
+    (few, one, several) = (load_of(case.task) for case in (TINY, NARROW, WIDE))
+    by_leaf = _slope(tiny.seconds, narrow.seconds, few.leaves, one.leaves)
+    wide_leaf = max(0.0, (wide.seconds - tiny.seconds) / several.leaves)
+    plane = max(0.0, (wide_leaf - by_leaf) / (several.planes / several.leaves - 1))
+    leaf = max(0.0, by_leaf - plane - proof * 16 * one.trees / one.leaves)
+    fixed = max(0.0, tiny.seconds - few.leaves * by_leaf)
+    fold = narrow.fold / one.cells
+    return replace(constants, submission=fixed, leaf=leaf, plane=plane, proof=proof, fold=fold)
+
+
+def _slope(first: float, second: float, at: float, then: float) -> float:
+    return max(0.0, (second - first) / (then - at))
+
+
+@dataclass(frozen=True)
+class _Evaluated:
+    seconds: float
+    fold: float
+
+
+def _of_case(case: Case) -> _Evaluated:
+    """Processor seconds of one thread for one submission, and for the fold, while all processors do the same."""
+    submissions = [client_of(case, number).submissions()[0] for number in range(4)]
+
+    def one(_: int) -> tuple[list[float], float]:
+        state, seconds = aggregate(case, 0), []
+        for repetition in range(REPETITIONS + 1):
+            begun = time.thread_time()
+            add_together(state, submissions, 1)
+            if repetition:  # the first one compiles
+                seconds.append((time.thread_time() - begun) / len(submissions))
+        begun = time.thread_time()
+        state.share()
+        return seconds, time.thread_time() - begun
+
+    with ThreadPoolExecutor(cores()) as threads:
+        told = list(threads.map(one, range(cores())))
+    return _Evaluated(median(each for seconds, _ in told for each in seconds), median(fold for _, fold in told))
+
+
+def _hashing() -> float:
+    """Seconds to hash one byte."""
+    data = bytes(8 << 20)
+    begun = time.thread_time()
+    digest(Domain.PROOF, data)
+    return (time.thread_time() - begun) / len(data)
+
+
+# ---- files
+
+
+def _with_files(constants: Constants) -> Constants:
+    """Hashing and writing bulk: processor seconds, and what the disk does."""
+    small, large = (trio.run(store_in_folder, size, count) for size, count in ((SMALL_PART, 300), (LARGE_PART, 60)))
+    stored = _through(SMALL_PART, small.processor / 300, LARGE_PART, large.processor / 60)
+    return replace(
+        constants,
+        bulk=Line(stored.client, stored.megabyte + _hashing() * 1e6),
+        disk=LARGE_PART * 60 / large.seconds,
+        written=max(1.0, large.written),
+    )
+
+
+def _through(first: float, at_first: float, second: float, at_second: float) -> Line:
+    """The line through two points; none of its terms is below 0."""
+    slope = max(0.0, (at_second - at_first) / (second - first))
+    return Line(max(0.0, at_first - slope * first), slope * 1e6)
+
+
+# ---- deployments
+
+
+def _core(taken: RoundTaken, moment: int) -> float:
+    spent: Spent = taken.core_until(moment)
+    return spent.loop + spent.writer
+
+
+@dataclass(frozen=True)
+class _Deployments:
+    """What two deployments took whose clients are of two sizes."""
+
+    small: RoundTaken
+    large: RoundTaken
+    sizes: tuple[Size, Size]
+
+    @staticmethod
+    def measure(doors: int) -> _Deployments:
+        sizes = tuple(replace(size, clients=int(FEWER * size.clients)) for size in (SMALL, LARGE))
+        small, large = (take_rounds(Deployed(size.task(), size.clients, doors)) for size in sizes)
+        return _Deployments(small, large, (sizes[0], sizes[1]))
+
+    def line(self, of: Callable[[RoundTaken, int], float]) -> Line:
+        """Seconds for a client: what asking for the outcome takes is seen with the small ones.
+
+        With the large ones, what follows the last receipt is the round's end, of which there is one.
+        """
+        few, many = self.sizes[1].clients, self.sizes[0].clients
+        asking = (of(self.small, 1) - of(self.small, 0)) / many
+        loads = [load_of(size.task()).size for size in self.sizes]
+        return _through(loads[0], of(self.small, 1) / many, loads[1], of(self.large, 0) / few + asking)
+
+    def with_ending(self, constants: Constants) -> Constants:
+        """The seconds of a round's end that grow with nothing, and those that grow with a share."""
+        load = load_of(self.sizes[1].task())
+        folded = constants.fold * load.cells * 2 / cores()  # of two servers, which share the processors
+        more = self.large.ending - self.small.ending - folded
+        return replace(constants, ending=self.small.ending, conclusion=max(0.0, more / load.share))

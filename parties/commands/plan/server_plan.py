@@ -1,0 +1,234 @@
+"""What one server of a task is capable of on a host, what it would outgrow first, and what would move that.
+
+The formulae are `fsl_async.costs.scaling`'s. Each step of the advice applies them to the host that it speaks of, so
+that it says what is gained and what is the limit then. docs/scaling.md explains every figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fsl_async.costs.day import Crowd, DayReport, play_day
+from fsl_async.costs.scaling import (
+    ANOTHER_MACHINE,
+    Constants,
+    Host,
+    Limit,
+    Load,
+    Stage,
+    capacity,
+    load_of,
+    memory_bytes,
+    stored_bytes,
+)
+from fsl_async.errors import MisuseError
+from fsl_async.task import Task
+from parties.deployment.memory_need import DOOR_BYTES, message_bytes, server_bytes
+
+__all__ = ["Rooms", "ServerPlan", "Step", "plan_server", "result_of_server"]
+
+MOST_STEPS = 5
+LEAST_GAIN = 1.02
+"""A step that does not gain so much is none."""
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """Bytes that a host has, and that a server needs; 0 had: not said.
+
+    Attributes:
+        memory: needed at most at a time.
+        disk: needed for one round.
+        memory_had: of the host.
+        disk_had: of the host's disk, where the server's blobs and its store are.
+    """
+
+    memory: float
+    disk: float
+    memory_had: float = 0.0
+    disk_had: float = 0.0
+
+    def short(self) -> Iterator[tuple[str, float, float]]:
+        """What is not enough: its name, what is needed and what there is."""
+        for name, needed, had in (("memory", self.memory, self.memory_had), ("disk", self.disk, self.disk_had)):
+            if had and needed > had:
+                yield name, needed, had
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change of the host, after those before it.
+
+    Attributes:
+        words: what to do.
+        host: the host then.
+        limit: what the server is capable of then.
+    """
+
+    words: str
+    host: Host
+    limit: Limit
+
+
+@dataclass(frozen=True)
+class ServerPlan:
+    """A server's plan.
+
+    Attributes:
+        task: the task.
+        clients: how many are in a round.
+        load: what one of them brings.
+        host: what the server runs on.
+        constants: what the machine takes.
+        limit: what the server is capable of.
+        rooms: memory and room on the disk.
+        steps: what would move the first limit, one after the other.
+        stuck: why there is no further step.
+        crowd: who comes in the day that was played; None where none was.
+        day: what became of it.
+    """
+
+    task: Task
+    clients: int
+    load: Load
+    host: Host
+    constants: Constants
+    limit: Limit
+    rooms: Rooms
+    steps: tuple[Step, ...]
+    stuck: str
+    crowd: Crowd | None = None
+    day: DayReport | None = None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the constants are those of another machine."""
+        return self.constants == ANOTHER_MACHINE
+
+
+def plan_server(
+    task: Task,
+    *,
+    clients: int,
+    host: Host,
+    constants: Constants,
+    dtype: str,
+    memory: float = 0.0,
+    disk: float = 0.0,
+    crowd: Crowd | None = None,
+) -> ServerPlan:
+    """Plan a server.
+
+    Args:
+        task: the task.
+        clients: how many are in a round.
+        host: what the server runs on.
+        constants: what the machine takes.
+        dtype: the model's data type.
+        memory: bytes of memory that the host has; 0: not said.
+        disk: bytes of its disk; 0: not said.
+        crowd: who comes in a day that is to be played.
+
+    Raises:
+        MisuseError: a number is out of range, or the task has no sums.
+    """
+    if not 1 <= clients <= task.max_clients:
+        raise MisuseError(f"clients: the task admits at most max_clients={task.max_clients}, got {clients}")
+    for name, had in (("memory", memory), ("disk", disk)):
+        if not 0 <= had < float("inf"):
+            raise MisuseError(f"{name}: a size from 0 expected, got {had}")
+    load = load_of(task)
+    limit = capacity(load, host, constants, clients)
+    steps, stuck = _steps(load, host, constants, clients)
+    model = {block.name: np.empty(0, dtype=dtype) for block in task.model_blocks}
+    messages = message_bytes(task, model, None)
+    needed = memory_bytes(server_bytes(task, model, messages), DOOR_BYTES + messages, host, constants, clients)
+    return ServerPlan(
+        task=task,
+        clients=clients,
+        load=load,
+        host=host,
+        constants=constants,
+        limit=limit,
+        rooms=Rooms(needed, stored_bytes(load, constants, clients), memory, disk),
+        steps=steps,
+        stuck=stuck,
+        crowd=crowd,
+        day=play_day(crowd, limit.stages, load.size, limit.ending) if crowd else None,
+    )
+
+
+# ---- what would move the first limit
+
+
+def _steps(load: Load, host: Host, constants: Constants, clients: int) -> tuple[tuple[Step, ...], str]:
+    """Changes that each move what is the first limit then, and why there are no more."""
+    steps: list[Step] = []
+    limit = capacity(load, host, constants, clients)
+    while len(steps) < MOST_STEPS:
+        change = _change(limit.first, host, constants)
+        if isinstance(change, str):
+            return tuple(steps), change
+        words, host, constants = change
+        then = capacity(load, host, constants, clients)
+        if then.clients_per_hour < LEAST_GAIN * limit.clients_per_hour:
+            return tuple(steps), f"{words} gains nothing more: the {then.first.part} would be the limit at once"
+        steps.append(Step(words, host, then))
+        limit = then
+    return tuple(steps), ""
+
+
+def _change(first: Stage, host: Host, constants: Constants) -> tuple[str, Host, Constants] | str:
+    """What moves a limit: words, and host and constants then; or why nothing does."""
+    match first.part:
+        case "evaluation" | "processors" | "files":
+            threads = 2 * host.threads
+            return f"a bigger host, of {threads} threads", replace(host, threads=threads), constants
+        case "event loop" | "writer":
+            return "2 doors", replace(host, doors=2), constants
+        case "doors":
+            return f"{2 * host.doors} doors", replace(host, doors=2 * host.doors), constants
+        case "disk":
+            faster = f"a disk that writes {2 * constants.disk / 1e6:,.0f} MB/s, or public parts in an object store"
+            return faster, host, replace(constants, disk=2 * constants.disk)
+        case "network":
+            return f"{2 * host.network / 1e9:g} Gbit/s from clients", replace(host, network=2 * host.network), constants
+        case "link between servers":
+            return f"{2 * host.link / 1e9:g} Gbit/s between the servers", replace(host, link=2 * host.link), constants
+        case "core":
+            return "the core is one thread, and nothing on a host moves it: divide the clients among several tasks"
+
+
+# ---- as JSON
+
+
+def result_of_server(plan: ServerPlan) -> dict[str, Any]:
+    """The plan as one JSON object."""
+    return {
+        "task": msgspec.to_builtins(plan.task),
+        "clients": plan.clients,
+        "load": asdict(plan.load) | {"size": plan.load.size},
+        "host": asdict(plan.host),
+        "constants": asdict(plan.constants) | {"of_this_machine": not plan.elsewhere},
+        **_limit_of(plan.limit),
+        "stages": [asdict(stage) | {"seconds": stage.seconds} for stage in plan.limit.stages],
+        "rooms": asdict(plan.rooms) | {"short": [name for name, _, _ in plan.rooms.short()]},
+        "steps": [{"change": step.words, "host": asdict(step.host), **_limit_of(step.limit)} for step in plan.steps],
+        "stuck": plan.stuck,
+        "day": None if plan.day is None or plan.crowd is None else asdict(plan.day) | {"crowd": asdict(plan.crowd)},
+    }
+
+
+def _limit_of(limit: Limit) -> dict[str, Any]:
+    return {
+        "first_limit": limit.first.part,
+        "clients_per_hour": limit.clients_per_hour,
+        "collecting_seconds": limit.collecting,
+        "ending_seconds": limit.ending,
+        "round_seconds": limit.round_seconds,
+    }

@@ -1,0 +1,493 @@
+"""One door's connection to the core: many calls at a time, each answered once; what a door's end takes with it.
+
+Rules:
+
+- A door is this server's own process, and may be broken all the same: it has a limited number of visits, each with one
+  call at a time, and what no door says ends its connection. It cannot speak for a client that it has not brought in,
+  nor for another door's.
+- Nothing is held for a client that waits but its visit: no task, and no bulk.
+- When a door ends, its visits end, their places are free, and its calls are forgotten; nothing of that counts against
+  clients. What was acknowledged is in the store.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
+from typing import Literal, assert_never
+
+import trio
+
+from fsl_async.digests import Buffer
+from fsl_async.errors import PeerViolationError, StorageError
+from fsl_async.foreign_text import printable
+from fsl_async.wire.codec import CONTROL_LIMIT, decode, encode
+from fsl_async.wire.door_messages import (
+    Abused,
+    AdmitKey,
+    Admitted,
+    Answered,
+    Ask,
+    Begin,
+    CoreToDoor,
+    Deposited,
+    Dismissed,
+    DoorHello,
+    DoorToCore,
+    Forwarded,
+    ForwardOrder,
+    Granted,
+    Kept,
+    Later,
+    Leave,
+    NotForwarded,
+    NotYet,
+    Offer,
+    RoundOpened,
+    RoundSettled,
+    Taken,
+    TurnedAway,
+    Unwanted,
+    Wanted,
+    Withdraw,
+)
+from fsl_async.wire.messages import AskOutcome, AskTask, Enter, Forward, FromClient, Hint, Refused
+from parties.concurrency import RecurringEvent
+from parties.server.clients.answerer import Reply, bringing_bulk
+from parties.server.clients.depositing import told_of_no_room
+from parties.server.clients.deposits import Deposit
+from parties.server.clients.requests import GrantedHere, Waiting
+from parties.server.doors.desk import CoreDesk, DoorViolationError
+from parties.server.doors.visits import Call, Visit
+from parties.server.peer.forward_keeper import Verdict
+from parties.server.peer.link import PACE
+from parties.server.refusals import AbuseError, RequestRefusedError
+from parties.status import DoorStatus
+from parties.storage.store import StoreLostError
+from transport import Channel, NoPlace, Refusal
+
+__all__ = ["DoorSession"]
+
+LONGEST = 2 * CONTROL_LIMIT
+"""Bytes of the longest message of a door."""
+
+MOST_VISITS = 20_000
+"""Connections that one door may have at a time."""
+
+SENT_TOGETHER = 2**15
+"""Bytes of short messages that leave with one write."""
+
+MOST_OFFERS = 4_096
+"""Parts that the other server may have offered at one door, and that have not come."""
+
+MOST_UNREAD = 100_000
+"""Messages that may wait for a door to take them."""
+
+
+class _BrokenOffError(Exception):
+    """The bulk of a request has broken off."""
+
+
+class DoorSession:
+    """One door, while it is connected.
+
+    Args:
+        desk: decides.
+        channel: to the door.
+        hello: what the door has said of itself.
+
+    Attributes:
+        hello: as given.
+        had: how many connections of clients ended with it.
+    """
+
+    def __init__(self, desk: CoreDesk, channel: Channel, hello: DoorHello) -> None:
+        self.hello = hello
+        self.had = 0
+        self._desk = desk
+        self._channel = channel
+        self._name = f"{desk.server.setup.name}'s {hello.door}"
+        self._visits: dict[int, Visit] = {}
+        self._calls: dict[int, Call] = {}
+        self._offers: dict[int, tuple[Visit, Forward, Offer]] = {}
+        self._queue: deque[tuple[CoreToDoor, tuple[Buffer, ...], trio.Event]] = deque()
+        self._posted = RecurringEvent()
+        self._since = desk.server.setup.clock()
+        self._requests = 0
+        self._stored = 0
+
+    @property
+    def clients(self) -> int:
+        """How many connections of clients it has."""
+        return sum(visit.client is not None for visit in self._visits.values())
+
+    def status(self) -> DoorStatus:
+        """How it stands, for people."""
+        return DoorStatus(
+            name=printable(self.hello.door),
+            host=printable(self.hello.host),
+            process=self.hello.process,
+            connected=True,
+            since=self._since,
+            clients=self.clients,
+            requests=self._requests,
+            stored_bytes=self._stored,
+            forwards_waiting=self._desk.orders.of_door(self.hello.door),
+        )
+
+    async def run(self) -> None:
+        """Answer the door until it ends.
+
+        Raises:
+            PeerViolationError: it says what no door says.
+            ChannelError: the connection is lost.
+        """
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._send_all)
+                self._nursery.start_soon(self._tell_opened)
+                self._nursery.start_soon(self._tell_settled)
+                self._desk.orders.add(self.hello.door, self._order)
+                await self._receive_all()
+        finally:
+            self._desk.orders.remove(self.hello.door)
+            self.had = len(self._visits)
+            for number in list(self._visits):
+                self._leave(number)
+
+    async def _receive_all(self) -> None:
+        while True:
+            await self._channel.awaited()
+            data: bytearray | None = await self._channel.receive(LONGEST, pace=PACE)
+            while data is not None:
+                message, bulk = decode(data, DoorToCore, self._name)
+                if bulk:
+                    raise DoorViolationError(self._name, "sends bulk, which the core never takes")
+                if len(self._queue) > MOST_UNREAD:
+                    raise DoorViolationError(self._name, "asks more and more, and takes no answers")
+                self._take(message)
+                data = self._channel.arrived(LONGEST)
+
+    def _take(self, message: DoorToCore) -> None:
+        match message:
+            case AdmitKey():
+                self._begin_visit(message)
+            case Leave(visit=number):
+                self._leave(number)
+            case Ask(call=call, visit=visit):
+                if not self._answered_offhand(message):
+                    self._start(call, visit, partial(self._ask, message))
+            case Begin(call=call, visit=visit):
+                self._requests += 1
+                self._start(call, visit, partial(self._begin, message))
+            case Deposited(call=call) | Withdraw(call=call):
+                self._take_bulk(call, message)
+            case Offer():
+                self._take_offer(message)
+            case Kept():
+                self._take_kept(message)
+            case Forwarded(order=order):
+                self._desk.orders.forwarded(self.hello.door, order)
+            case NotForwarded(order=order):
+                self._desk.orders.not_forwarded(self.hello.door, order)
+            case _:
+                assert_never(message)
+
+    # ---- what is said to it
+
+    def post(self, message: CoreToDoor, *bulk: Buffer) -> trio.Event:
+        """Say something, in order; the event is set once it has left."""
+        sent = trio.Event()
+        self._queue.append((message, bulk, sent))
+        self._posted.set()
+        return sent
+
+    def _order(self, order: ForwardOrder) -> None:
+        self.post(order)
+
+    def dismiss(self) -> None:
+        """End the visits of clients that are not known any more."""
+        enrolment = self._desk.server.enrolment
+        for visit in self._visits.values():
+            refusal = None if visit.client is None else enrolment.dismissal(visit.client)
+            if refusal is not None:
+                self.post(Dismissed(visit=visit.number, reason=refusal.reason[:256]))
+
+    async def _send_all(self) -> None:
+        while True:
+            while self._queue:
+                together = self._next_to_send()
+                await self._channel.send_together(*(parts for parts, _ in together), pace=PACE)
+                for _, sent in together:
+                    sent.set()
+            await self._posted.wait()
+
+    def _next_to_send(self) -> list[tuple[list[Buffer], trio.Event]]:
+        """The next messages, as many as leave with one write: several short ones, or one with much bulk."""
+        together: list[tuple[list[Buffer], trio.Event]] = []
+        size = 0
+        while self._queue and (not together or size + sum(map(len, self._queue[0][1])) < SENT_TOGETHER):
+            message, bulk, sent = self._queue.popleft()
+            parts = encode(message, *bulk)
+            size += sum(map(len, parts))
+            together.append((parts, sent))
+        return together
+
+    async def _tell_opened(self) -> None:
+        """Say which round is on, and which opens later."""
+        rounds, told = self._desk.server.actor.rounds, b""
+        while True:
+            run = rounds.running
+            if run is not None and run.round_id != told and not run.settled.is_set():
+                told = run.round_id
+                self.post(RoundOpened(number=run.config.number, round_id=told), run.config.canonical())
+            await rounds.opened.wait()
+
+    async def _tell_settled(self) -> None:
+        rounds = self._desk.server.actor.rounds
+        while True:
+            await rounds.settled.wait()
+            for past in rounds.past[-1:]:
+                self.post(RoundSettled(past.report.round_id))
+
+    # ---- visits
+
+    def _begin_visit(self, asked: AdmitKey) -> None:
+        if asked.call in self._visits:
+            raise DoorViolationError(self._name, f"begins visit {asked.call} twice")
+        if len(self._visits) >= MOST_VISITS:
+            self.post(TurnedAway(call=asked.call, kind="no-place", reason="this door has no place; come again"))
+            return
+        visit = self._visits[asked.call] = Visit(asked.call, asked.key)
+        self._nursery.start_soon(self._admit, visit, asked.payload)
+
+    async def _admit(self, visit: Visit, payload: bytes) -> None:
+        try:
+            answer = await self._desk.admit(visit, payload)
+        except StoreLostError:
+            raise  # the server ends
+        except StorageError as error:
+            answer = NoPlace(self._no_room(error).message.explanation)
+        if isinstance(answer, Refusal):
+            self._visits.pop(visit.number, None)
+            kind: Literal["refused", "no-place"] = "no-place" if isinstance(answer, NoPlace) else "refused"
+            self.post(TurnedAway(call=visit.number, kind=kind, reason=answer.reason[:256]))
+        elif self._visits.get(visit.number) is not visit:  # it has left meanwhile
+            self._desk.end(visit)
+        else:
+            self.post(Admitted(call=visit.number, name=visit.name, welcome=answer, peer=visit.client is None))
+
+    def _leave(self, number: int) -> None:
+        visit = self._visits.pop(number, None)
+        if visit is None:
+            return
+        for call in [call for call, (whose, _, _) in self._offers.items() if whose is visit]:
+            del self._offers[call]
+        if visit.call is not None:
+            visit.call.scope.cancel()
+        if visit.name:
+            self._desk.end(visit)
+
+    def _of_client(self, number: int) -> Visit:
+        visit = self._visits.get(number)
+        if visit is None or visit.client is None:
+            raise DoorViolationError(self._name, f"asks for visit {number}, of which no client is there")
+        return visit
+
+    # ---- clients' requests
+
+    def _start(self, number: int, visitor: int, carry_out: Callable[[Call], Awaitable[None]]) -> None:
+        visit = self._at_leisure(number, visitor)
+        call = visit.call = self._calls[number] = Call(number, visit, trio.CancelScope())
+        self._nursery.start_soon(self._run, call, carry_out)
+
+    def _at_leisure(self, number: int, visitor: int) -> Visit:
+        """The visit for which a new call is made."""
+        visit = self._of_client(visitor)
+        if visit.call is not None or number in self._calls:
+            raise DoorViolationError(self._name, f"asks twice at a time for visit {visitor}")
+        return visit
+
+    def _answered_offhand(self, asked: Ask) -> bool:
+        """Answer a question without a task of its own, where nothing has to be waited for; returns whether it was."""
+        visit = self._at_leisure(asked.call, asked.visit)
+        try:
+            message = decode(asked.request, FromClient, visit.name).message
+        except PeerViolationError:
+            return False  # what carries it out says so
+        if not isinstance(message, AskTask | Enter | AskOutcome):
+            return False
+        answer = self._desk.requests.offhand(visit.name, message)
+        if answer is None or not self._desk.is_leisurely(visit.name):
+            return False
+        if isinstance(answer, Waiting):
+            self._desk.wait_for_round(visit, answer.after)
+            self.post(NotYet(asked.call))
+        else:
+            self._desk.wait_for_round(visit, None)
+            self.post(Answered(asked.call), *encode(*answer))
+        return True
+
+    async def _run(self, call: Call, carry_out: Callable[[Call], Awaitable[None]]) -> None:
+        """Carry a call out, and say to the client why not where it is refused."""
+        client = call.visit.name
+        try:
+            with call.scope, self._desk.server.in_sight():
+                try:
+                    await self._desk.pace(client)
+                    await carry_out(call)
+                except RequestRefusedError as refusal:
+                    self._say(call, Answered(call.number), *encode(refusal.message))
+                except StoreLostError:
+                    raise  # a server that cannot store what it acknowledges must end
+                except StorageError as error:
+                    self._say(call, Answered(call.number), *encode(self._no_room(error).message))
+                except _BrokenOffError:
+                    pass  # it counts as that
+                except AbuseError as abuse:
+                    self._say(call, Abused(call.number), *encode(abuse.message))
+                except PeerViolationError as error:
+                    last = Refused(reason="malformed", explanation=str(error)[:240])
+                    self._say(call, Abused(call.number), *encode(last))
+        finally:
+            self._forget(call)
+
+    def _no_room(self, error: StorageError) -> RequestRefusedError:
+        return told_of_no_room(error, self._desk.server.setup.observe)
+
+    def _forget(self, call: Call) -> None:
+        if self._calls.pop(call.number, None) is not None:
+            call.visit.call = None
+
+    def _say(self, call: Call, message: CoreToDoor, *bulk: Buffer) -> trio.Event:
+        """Answer a call, which is over: the door may ask for something else at once."""
+        self._forget(call)
+        return self.post(message, *bulk)
+
+    async def _answer(self, call: Call, reply: Reply) -> None:
+        message, content = reply
+        sent = self._say(call, Answered(call.number), *encode(message, content))
+        if len(content):
+            await sent.wait()  # its room is lent until then
+
+    async def _ask(self, asked: Ask, call: Call) -> None:
+        visit = call.visit
+        message = decode(asked.request, FromClient, visit.name).message
+        if not isinstance(message, AskTask | Enter | AskOutcome):
+            raise PeerViolationError(visit.name, f"does not wait for the answer to {type(message).__name__}")
+        answer = await self._desk.requests.at_once(visit.name, message)
+        if isinstance(answer, Waiting):
+            self._desk.wait_for_round(visit, answer.after)
+            self._say(call, NotYet(call.number))
+            return
+        self._desk.wait_for_round(visit, None)
+        await self._answer(call, answer)
+
+    async def _begin(self, asked: Begin, call: Call) -> None:
+        visit, requests = call.visit, self._desk.requests
+        self._desk.wait_for_round(visit, None)
+        message = decode(asked.request, FromClient, visit.name).message
+        if isinstance(message, AskTask | Enter | AskOutcome):
+            raise PeerViolationError(visit.name, f"is not counted for {type(message).__name__}")
+        async with AsyncExitStack() as lent:
+            if not asked.size:
+                with self._unless_the_door_dies(call, partial(requests.forget, visit.name, message)):
+                    reply = await requests.ask(visit.name, message, self._desk.room(visit.name, lent))
+                    await self._answer(call, reply)
+                return
+            bulky = bringing_bulk(message)
+            await lent.enter_async_context(self._desk.turn(visit.name))
+            granted = await lent.enter_async_context(requests.begin(visit.name, bulky, asked.size))
+            call.is_granted = True
+            self.post(Granted(call=call.number, seed=granted.wanted.needed_seed if isinstance(bulky, Hint) else b""))
+            with self._unless_the_door_dies(call, granted.forget):
+                await self._complete(call, granted, lent)
+
+    @contextmanager
+    def _unless_the_door_dies(self, call: Call, forget: Callable[[], None]) -> Iterator[None]:
+        """Have what is counted in this context not count if the door ends before it has the answer."""
+        try:
+            yield
+        except trio.Cancelled:
+            if not call.scope.cancel_called:  # the door is gone, and not the client
+                forget()
+            raise
+
+    async def _complete(self, call: Call, granted: GrantedHere, lent: AsyncExitStack) -> None:
+        """Wait for what becomes of a granted request's bulk, and carry the request out."""
+        with trio.move_on_after(self._desk.patience):
+            await call.has_said.wait()
+        match call.said:
+            case Deposited(part=part, tree=tree, size=size):
+                self._stored += granted.wanted.size
+                self._desk.orders.note(self.hello.door, part)
+                room = self._desk.room(call.visit.name, lent)
+                await self._answer(call, await granted.complete(Deposit(part, tree, size), room))
+            case Withdraw(why="refused"):
+                await granted.refuse(RequestRefusedError.because("malformed", "its bulk is not what it must be"))
+            case Withdraw(why="no-room"):
+                await granted.refuse(RequestRefusedError.because("busy", "there was no room for its bulk"))
+            case Withdraw():
+                raise _BrokenOffError
+            case None:  # its disk hangs, say: the client may go to another door
+                self._forget(call)
+                granted.forget()
+
+    def _take_bulk(self, number: int, said: Deposited | Withdraw) -> None:
+        call = self._calls.get(number)
+        if call is None:  # it was given up, before the door knew
+            if isinstance(said, Deposited):
+                busy = RequestRefusedError.because("busy", "its bulk was put too late", 1)
+                self.post(Answered(number), *encode(busy.message))
+            return
+        call.said = said
+        call.has_said.set()
+        if isinstance(said, Withdraw):
+            self._forget(call)  # the door may ask for something else at once
+            if not call.is_granted:
+                call.scope.cancel()
+
+    # ---- what the other server forwards
+
+    def _take_offer(self, offer: Offer) -> None:
+        visit = self._visits.get(offer.visit)
+        if visit is None or not visit.name or visit.client is not None:
+            raise DoorViolationError(self._name, f"offers for visit {offer.visit}, which is no server's")
+        if len(self._offers) >= MOST_OFFERS or offer.call in self._offers:
+            raise DoorViolationError(self._name, f"has more than {MOST_OFFERS:,} parts that have not come")
+        forward = Forward(round_id=offer.round_id, client=offer.client, purpose=offer.purpose, query=offer.query)
+        self._offers[offer.call] = (visit, forward, offer)
+        self._nursery.start_soon(self._judge, offer, forward)
+
+    async def _judge(self, offer: Offer, forward: Forward) -> None:
+        try:
+            verdict = await self._desk.offers.offered(forward, offer.part, offer.size)
+        except PeerViolationError:  # the server's own task ends for it
+            verdict = Verdict.UNWANTED
+        if verdict is not Verdict.WANTED:
+            self._offers.pop(offer.call, None)
+        match verdict:
+            case Verdict.WANTED:
+                self.post(Wanted(offer.call))
+            case Verdict.UNWANTED:
+                self.post(Unwanted(offer.call))
+            case Verdict.LATER:
+                self.post(Later(offer.call))
+            case _:
+                assert_never(verdict)
+
+    def _take_kept(self, kept: Kept) -> None:
+        if kept.call not in self._offers:
+            raise DoorViolationError(self._name, f"keeps a part under call {kept.call}, which was not offered")
+        _, forward, offer = self._offers.pop(kept.call)
+        self._nursery.start_soon(self._note_kept, kept, forward, offer)
+
+    async def _note_kept(self, kept: Kept, forward: Forward, offer: Offer) -> None:
+        try:
+            is_on = await self._desk.offers.kept(forward, offer.part, kept.part, kept.tree, offer.size)
+        except PeerViolationError:  # as above
+            is_on = False
+        self._stored += offer.size
+        self.post(Taken(kept.call) if is_on else Unwanted(kept.call))

@@ -1,0 +1,67 @@
+"""`[blobs]` of a server's file: where clients' public parts and other bulk lie; its store refers to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from fsl_async.errors import MisuseError
+from parties.settings.reading import About, InMemory, OnDisk
+
+if TYPE_CHECKING:
+    from parties.settings.party_file import ServerFile
+
+__all__ = ["BlobsTable", "blobs_folder", "check_blobs"]
+
+
+class BlobsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where clients' bulk lies: in a folder, or in an object store."""
+
+    folder: Annotated[
+        Path | None,
+        About(
+            "the folder of clients' bulk, on a local disk, for this server alone; by default one beside the store, "
+            "`s0.blobs` for `s0.sqlite`"
+        ),
+    ] = None
+    url: Annotated[
+        str,
+        About(
+            "an object store in the place of the folder, as bucket and path: s3://bucket/s0; it needs the extra "
+            "`objects`. Doors on other hosts reach the bulk there"
+        ),
+    ] = ""
+    options: Annotated[
+        Path | None,
+        About(
+            "a TOML file of what the object store's client needs and the environment does not say: endpoint, region, "
+            "access_key_id, secret_access_key; only its owner can read it"
+        ),
+    ] = None
+
+
+def blobs_folder(file: ServerFile) -> Path | None:
+    """The folder of a server's bulk; None where it is in memory or in an object store."""
+    if file.blobs.url or not isinstance(file.store, OnDisk):
+        return None
+    return file.blobs.folder or file.store.path.with_suffix(".blobs")
+
+
+def check_blobs(file: ServerFile, where: str) -> None:
+    """Refuse two places, or one beside a store in memory.
+
+    Raises:
+        MisuseError: there is such a thing.
+    """
+    blobs = file.blobs
+    if blobs.folder is not None and blobs.url:
+        raise MisuseError(f"{where}: blobs.folder and blobs.url are two places for the same bulk; remove one of them")
+    if blobs.options is not None and not blobs.url:
+        raise MisuseError(f"{where}: blobs.options are an object store's, and blobs.url names none; remove the line")
+    if isinstance(file.store, InMemory) and (blobs.folder is not None or blobs.url):
+        raise MisuseError(
+            f'{where}: store = "memory" and a place for bulk that outlives it do not go together: name a file as the '
+            "store, or remove [blobs]"
+        )

@@ -1,0 +1,130 @@
+"""The scaling model: formulae against the figures that they were made from, limits against their parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.costs.scaling import (
+    ANOTHER_MACHINE,
+    Host,
+    Line,
+    capacity,
+    evaluation,
+    load_of,
+    memory_bytes,
+    stages,
+    stored_bytes,
+)
+from fsl_async.errors import MisuseError
+
+LARGE = Task(name="large", blocks=(Sparse("items", rows=2**20, select=10_486),), ring=Ring(64))
+
+
+def test_a_load_is_counted_from_the_trees_and_the_public_part() -> None:
+    load = load_of(LARGE)
+    assert (load.trees, load.leaves, load.planes) == (13_644, 13_644 * 231, 13_644 * 231)
+    assert load.size == load.part == 2_087_552
+    assert load.share == 2**20 * 8
+    with_dense = load_of(replace_blocks(Dense("head", size=1000)))
+    assert with_dense.size == load.part + 4000  # one of both servers has the share
+    assert load_of(replace_settings(security="semi-honest")).trees == 0
+
+
+def replace_blocks(*more) -> Task:
+    return Task(name="large", blocks=(*LARGE.blocks, *more), ring=Ring(64))
+
+
+def replace_settings(**settings) -> Task:
+    return Task(name="large", blocks=LARGE.blocks, ring=Ring(64), **settings)
+
+
+def test_evaluation_is_the_sum_of_its_four_terms() -> None:
+    load = load_of(LARGE)
+    constants = replace(ANOTHER_MACHINE, submission=0.6e-3, leaf=2.2e-9, plane=0.9e-9, proof=1.6e-9)
+    expected = 0.6e-3 + load.leaves * (2.2 + 0.9) * 1e-9 + 1.6e-9 * 16 * load.trees
+    assert evaluation(load, constants) == pytest.approx(expected)
+
+
+def test_lines_grow_with_megabytes() -> None:
+    assert Line(0.001, 0.006).at(2_000_000) == pytest.approx(0.013)
+
+
+def test_the_first_limit_is_the_part_that_is_busiest() -> None:
+    load = load_of(LARGE)
+    for host, part in (
+        (Host(threads=2), "processors"),
+        (Host(threads=16), "event loop"),
+        (Host(threads=16, doors=4), "link between servers"),
+        (Host(threads=64, doors=32, network=1e9, link=1e12), "network"),
+        (Host(threads=16, doors=1, link=1e12), "doors"),
+    ):
+        limit = capacity(load, host, ANOTHER_MACHINE, 100)
+        assert limit.first.part == part
+        assert limit.clients_per_hour == pytest.approx(3600 / limit.first.seconds)
+        assert limit.collecting == pytest.approx(100 * limit.first.seconds)
+        assert all(stage.seconds <= limit.first.seconds for stage in limit.stages)
+
+
+def test_with_small_submissions_and_many_threads_the_core_is_last() -> None:
+    small = load_of(Task(name="small", blocks=(Sparse("items", rows=2**10, select=8),), ring=Ring(64)))
+    host = Host(threads=256, doors=500, network=1e12, link=1e12)
+    assert capacity(small, host, ANOTHER_MACHINE, 100).first.part == "core"
+
+
+def test_doors_take_the_loop_and_the_writer_off_the_core() -> None:
+    load = load_of(LARGE)
+    alone = {stage.part for stage in stages(load, Host(), ANOTHER_MACHINE)}
+    doors = {stage.part for stage in stages(load, Host(doors=2), ANOTHER_MACHINE)}
+    assert alone - doors == {"event loop", "files", "writer"}
+    assert doors - alone == {"doors", "core"}
+
+
+def test_processors_are_shared_by_all_that_computes() -> None:
+    load = load_of(LARGE)
+    *parts, processors = stages(load, Host(threads=4), ANOTHER_MACHINE)
+    assert processors.work == pytest.approx(sum(stage.work for stage in parts if stage.computes))
+    both = stages(load, Host(threads=4, servers=2, clients=0.004), ANOTHER_MACHINE)[-1]
+    assert both.work == pytest.approx(2 * processors.work + 0.004)
+
+
+def test_a_bigger_host_shortens_the_fold_and_a_slower_link_the_ending_not() -> None:
+    load = load_of(LARGE)
+    few, many, slow = (
+        capacity(load, host, ANOTHER_MACHINE, 10).ending for host in (Host(2), Host(32), Host(32, link=1e7))
+    )
+    assert many < few < slow
+
+
+def test_memory_grows_with_clients_and_doors() -> None:
+    assert memory_bytes(10**9, 10**8, Host(), ANOTHER_MACHINE, 0) == 10**9
+    more = memory_bytes(10**9, 10**8, Host(doors=3), ANOTHER_MACHINE, 10**6)
+    assert more == pytest.approx(10**9 + 3 * 10**8 + 10**6 * ANOTHER_MACHINE.waiting)
+    load = load_of(LARGE)
+    assert stored_bytes(load, ANOTHER_MACHINE, 100) > 100 * load.part
+
+
+@pytest.mark.parametrize("changes", [{"threads": 0}, {"doors": -1}, {"doors": 1001}, {"network": 0}, {"link": -1.0}])
+def test_hosts_out_of_range_are_refused(changes: dict) -> None:
+    with pytest.raises(MisuseError, match=next(iter(changes))):
+        Host(**changes)
+
+
+def test_a_round_without_clients_and_a_task_without_sums_are_refused() -> None:
+    with pytest.raises(MisuseError, match="at least 1"):
+        capacity(load_of(LARGE), Host(), ANOTHER_MACHINE, 0)
+    alone = Task(name="alone", blocks=(Sparse("items", rows=100, select=2),), protocol="psr")
+    with pytest.raises(MisuseError, match="submit nothing"):
+        load_of(alone)
+
+
+def test_unions_alone_have_a_load_of_their_own() -> None:
+    unions = Task(name="unions", blocks=(Sparse("items", rows=1000, select=5),), protocol="psu", bound=None)
+    assert load_of(unions).leaves > 0
+
+
+def test_constants_say_which_machine_they_are_of() -> None:
+    assert "another machine" in ANOTHER_MACHINE.machine
+    assert replace(ANOTHER_MACHINE, machine="this one") != ANOTHER_MACHINE

@@ -1,0 +1,200 @@
+"""A server's plan: what the command says of a host, what it refuses, and that its advice is true."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fsl_async import Ring, Sparse, Task
+from fsl_async.costs.scaling import ANOTHER_MACHINE, Host, capacity
+from fsl_async.errors import MisuseError
+from parties.commands.application import app
+from parties.commands.plan.constants_file import load_constants, save_constants
+from parties.commands.plan.server_plan import plan_server, result_of_server
+
+TASK = Task(name="large", blocks=(Sparse("items", rows=2**20, select=10_486),), ring=Ring(64), max_clients=100_000)
+GIB = 2**30
+TWO_THREADS = Host(threads=2)
+
+
+def planned(host: Host = TWO_THREADS, clients: int = 100, **more):
+    return plan_server(TASK, clients=clients, host=host, constants=ANOTHER_MACHINE, dtype="f4", **more)
+
+
+def test_each_step_moves_the_limit_that_it_speaks_of() -> None:
+    plan = planned()
+    assert plan.limit.first.part == "processors"
+    assert plan.steps[0].words == "a bigger host, of 4 threads"  # before doors
+    assert plan.steps[1].words == "2 doors"
+    gained = [plan.limit.clients_per_hour, *(step.limit.clients_per_hour for step in plan.steps)]
+    assert gained == sorted(gained)
+    assert plan.steps[1].limit == capacity(plan.load, plan.steps[1].host, ANOTHER_MACHINE, 100)
+
+
+def test_what_a_core_cannot_do_is_said() -> None:
+    task = Task(name="small", blocks=(Sparse("items", rows=2**10, select=8),), ring=Ring(64))
+    host = Host(threads=512, doors=500, network=1e13, link=1e13)
+    plan = plan_server(task, clients=10, host=host, constants=ANOTHER_MACHINE, dtype="f4")
+    assert plan.steps == ()
+    assert "divide the clients among several tasks" in plan.stuck
+
+
+def test_memory_and_disk_that_are_short_come_first() -> None:
+    plan = planned(clients=100_000, memory=0.5 * GIB, disk=100 * GIB)
+    assert [name for name, _, _ in plan.rooms.short()] == ["memory", "disk"]
+    assert list(planned(memory=64 * GIB, disk=100 * GIB).rooms.short()) == []
+
+
+def test_more_clients_than_the_task_admits_are_refused() -> None:
+    with pytest.raises(MisuseError, match="max_clients=100000"):
+        planned(clients=100_001)
+
+
+def test_constants_come_back_from_their_file(tmp_path: Path) -> None:
+    mine = replace(ANOTHER_MACHINE, machine="this one", leaf=3e-9)
+    save_constants(tmp_path / "constants.json", mine)
+    assert load_constants(tmp_path / "constants.json") == mine
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", "has no constants"),
+        ("[]", "has no constants"),
+        ('{"version": 1, "constants": {"machine": "x"}}', "missing required field"),
+        ("{old}", "of version 0, not 1"),
+        ("{negative}", "leaf: a number from 0 expected"),
+        ("{strange}", "unknown field"),
+    ],
+)
+def test_other_files_are_refused_by_name(tmp_path: Path, content: str, expected: str) -> None:
+    path = tmp_path / "constants.json"
+    save_constants(path, ANOTHER_MACHINE)
+    good = json.loads(path.read_text())
+    content = {
+        "{old}": json.dumps(good | {"version": 0}),
+        "{negative}": json.dumps(good | {"constants": good["constants"] | {"leaf": -1.0}}),
+        "{strange}": json.dumps(good | {"more": 1}),
+    }.get(content, content)
+    path.write_text(content)
+    with pytest.raises(MisuseError, match=expected) as refused:
+        load_constants(path)
+    assert "constants.json" in str(refused.value)
+    assert "--calibrate" in str(refused.value)
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(MisuseError, match=r"none\.json cannot be read"):
+        load_constants(tmp_path / "none.json")
+    with pytest.raises(MisuseError, match="cannot be written"):
+        save_constants(tmp_path / "none" / "constants.json", ANOTHER_MACHINE)
+
+
+# ---- the command
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    code = app(["plan", *map(str, words)], exit_on_error=False, print_error=False)
+    captured = capsys.readouterr()
+    return int(code), captured.out, " ".join(captured.err.split())
+
+
+SMALL = ("--rows", 4000, "--select", 40, "--clients", 50)
+
+
+def test_the_first_limit_is_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, *SMALL, "--threads", 16, "--memory", 8, "--disk", 100)
+    assert (code, err) == (0, "")
+    assert out.startswith("The first limit in time is the event loop: ")
+    assert "event loop ◀" in out
+    assert "What would move the limit, one after the other:\n  1. 2 doors: " in out
+    assert " of 8 GiB" in out
+    assert "Constants measured on another machine" in out
+    assert "bench server --calibrate" in out
+    assert max(len(line) for line in out.splitlines()[2:15]) <= 120
+
+
+def test_too_little_room_is_said_first(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, *SMALL, "--memory", 0.1)
+    assert out.startswith("Does not fit: memory: ")
+
+
+def test_json_has_the_same_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *SMALL, "--doors", 1, "--threads", 8, "--format", "json")
+    assert code == 0
+    server = json.loads(out)["result"]["server"]
+    assert (server["host"]["doors"], server["host"]["threads"], server["clients"]) == (1, 8, 50)
+    assert server["constants"]["of_this_machine"] is False
+    assert {stage["part"] for stage in server["stages"]} >= {"doors", "core", "evaluation", "processors"}
+    assert server["steps"][0]["clients_per_hour"] > server["clients_per_hour"]
+    assert server["day"] is None
+
+
+def test_a_day_is_played_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, *SMALL, "--day", "--rounds", 4, "--slow", 0.5, "--seed", 7)
+    assert "A day, played: 200 clients came, " in out
+    assert "4 rounds" in out
+    assert "came, by hour" in out
+    code, out, _ = run(capsys, *SMALL, "--day", "--rounds", 4, "--format", "json")
+    day = json.loads(out)["result"]["server"]["day"]
+    assert code == 0
+    assert day["arrived"] == day["counted"] + day["left"] + day["unserved"] == 200
+
+
+def test_measured_constants_are_used_and_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "constants.json"
+    save_constants(path, replace(ANOTHER_MACHINE, machine="this one, on a Tuesday"))
+    _, out, _ = run(capsys, *SMALL, "--constants", path)
+    assert out.rstrip().endswith("Constants measured on this one, on a Tuesday.")
+
+
+def test_a_file_is_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "task.toml"
+    path.write_text(
+        '[task]\nname = "books"\nmin_clients = 2\nmax_clients = 40\nring = {bits = 64}\n'
+        '[[task.blocks]]\ntype = "sparse"\nname = "words"\nrows = 1000\nselect = 10\n'
+    )
+    code, out, err = run(capsys, path, "--doors", 1)
+    assert code == 0, err
+    assert 'task "books": 40 clients in a round' in out
+    code, _, err = run(capsys, path, "--doors", 1, "--clients", 41)
+    assert (code, "max_clients=40" in err) == (3, True)
+    code, _, err = run(capsys, path, "--doors", 1, "--rows", 41)
+    assert (code, "leave out --rows" in err) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--doors", -1), "doors"),
+        (("--threads", 0), "threads"),
+        (("--memory", -1), "memory"),
+        (("--disk", "nan"), "disk"),
+        (("--network", 0), "network"),
+        (("--day", "--slow", 2), "slow"),
+        (("--day", "--rounds", 0), "rounds"),
+        (("--doors", 1, "--paper"), "no --paper"),
+        (("--doors", 1, "--dtype", "f3"), "'f3'"),
+        (("--doors", 1, "--plot", "x.svg"), "add --day"),
+        (("--constants", "/none"), "/none cannot be read"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(capsys: pytest.CaptureFixture[str], words: tuple, expected: str) -> None:
+    code, out, err = run(capsys, *SMALL, *words)
+    assert (code, out) == (3, "")
+    assert expected in err
+
+
+def test_the_day_is_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
+    code, out, _ = run(capsys, *SMALL, "--day", "--plot", tmp_path / "day.svg", "--format", "json")
+    assert code == 0
+    assert json.loads(out)["result"]["plot"].endswith("day.svg")
+    assert (tmp_path / "day.svg").read_text().startswith("<?xml")
+
+
+def test_a_plan_is_json_as_it_is() -> None:
+    json.dumps(result_of_server(planned()), allow_nan=False)

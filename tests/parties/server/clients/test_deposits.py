@@ -1,0 +1,151 @@
+"""Bulk that is taken in: what is put under which name, and what is refused before anything is put."""
+
+import msgspec
+import pytest
+
+from fsl_async.config import RoundConfig, ServerKeys, describe_model
+from fsl_async.wire.messages import Hint
+from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees, dense_bytes
+from parties.compute import InlineLane, ThreadLane
+from parties.server.clients.deposits import Deposit, Depositor, Wanted
+from parties.server.refusals import RequestRefusedError
+from parties.storage.blobs.memory import MemoryBlobs
+from tests.support.hand_made import name_of, retrieval, submission
+from tests.support.machine_scenes import key
+from tests.support.shop import TASK, model
+
+CLIENT = "anna"
+
+
+def config_for(task):
+    return RoundConfig(
+        task=task,
+        number=1,
+        session=1,
+        hash_seed=key(1),
+        toss=(key(2), key(3)),
+        servers=(ServerKeys(key(4), key(5)), ServerKeys(key(6), key(7))),
+        model=describe_model(task, {block.name: model()[block.name] for block in task.blocks}),
+    )
+
+
+@pytest.fixture
+def config():
+    return config_for(TASK)
+
+
+def of_carrier(config, request):
+    carrier = config.carrier(CLIENT)
+    return request.messages[carrier], memoryview(request.bulk[carrier])
+
+
+def desk(lane=None):
+    blobs = MemoryBlobs()
+    return blobs, Depositor(blobs, lane or InlineLane())
+
+
+async def content_of(blobs):
+    return {name: bytes(await blobs.read(name)) for name in await blobs.names("")}
+
+
+async def test_a_submission_s_bulk_lies_under_its_digests(config):
+    message, bulk = of_carrier(config, submission(config, CLIENT))
+    wanted = Wanted.of(config, CLIENT, message, message.seed)
+    assert wanted.size == len(bulk)
+    blobs, depositor = desk(ThreadLane(1))
+    deposit = await depositor.take(wanted, bulk)
+    layout = Layout.submission(config.shape, Trees.OWN)
+    assert (deposit.part, deposit.size) == (message.public_digest, layout.size)
+    folder = f"round-{config.number:08}"
+    assert await content_of(blobs) == {
+        f"{folder}/parts/anna/submit-0/{message.public_digest.hex()}": bytes(bulk[: layout.size]),
+        f"{folder}/dense/anna/{message.dense_digest.hex()}": bytes(bulk[layout.size :]),
+    }
+    assert await depositor.take(wanted, bulk) == deposit  # a repeat
+
+
+async def test_a_retrieval_s_bulk_lies_under_its_digest(config):
+    message, bulk = of_carrier(config, retrieval(config, CLIENT, 1))
+    blobs, depositor = desk()
+    deposit = await depositor.take(Wanted.of(config, CLIENT, message, message.seed), bulk)
+    assert deposit.part == name_of(Layout.retrieval(config.shape), bulk)
+    assert list(await content_of(blobs)) == [
+        f"round-{config.number:08}/parts/anna/retrieve-1/{message.public_digest.hex()}"
+    ]
+
+
+async def test_a_hint_to_its_carrier_announces_nothing_and_is_named_by_what_came(config):
+    message, bulk = of_carrier(config, submission(config, CLIENT))
+    layout = Layout.submission(config.shape, Trees.SESSION)
+    hint = Hint(message.round_id, b"", b"", message.dense_digest, message.dense_salt)
+    part = memoryview(bytes(layout.size) + bytes(bulk[-dense_bytes(config.shape) :]))
+    blobs, depositor = desk()
+    deposit = await depositor.take(Wanted.of(config, CLIENT, hint, message.seed), part)
+    assert deposit == Deposit(name_of(layout, part[: layout.size]), b"", layout.size)
+    assert len(await blobs.names("")) == 2
+
+
+async def test_another_part_than_was_announced_is_named_and_not_put(config):
+    message, bulk = of_carrier(config, submission(config, CLIENT))
+    other = memoryview(bytearray(bulk))
+    other[Layout.submission(config.shape, Trees.OWN).pieces[1].start] ^= 1
+    blobs, depositor = desk()
+    deposit = await depositor.take(Wanted.of(config, CLIENT, message, message.seed), other)
+    assert deposit.part != message.public_digest
+    assert await blobs.names("") == []
+
+
+@pytest.mark.parametrize("cut", [0, 1, -1])
+async def test_another_size_is_refused_with_the_numbers(config, cut):
+    message, bulk = of_carrier(config, submission(config, CLIENT))
+    came = bulk[:cut] if cut <= 0 else memoryview(bytes(bulk) + b"x")
+    blobs, depositor = desk()
+    with pytest.raises(RequestRefusedError, match=f"expected from you; {len(came)} came"):
+        await depositor.take(Wanted.of(config, CLIENT, message, message.seed), came)
+    assert await blobs.names("") == []
+
+
+async def test_a_dense_share_that_is_not_the_one_announced_is_refused(config):
+    message, bulk = of_carrier(config, submission(config, CLIENT))
+    other = memoryview(bytearray(bulk))
+    other[-1] ^= 1
+    blobs, depositor = desk()
+    with pytest.raises(RequestRefusedError, match="dense share does not match"):
+        await depositor.take(Wanted.of(config, CLIENT, message, message.seed), other)
+    assert await blobs.names("") == []
+
+
+async def test_padding_that_is_not_zero_is_refused(config):
+    layout = Layout.retrieval(config.shape)
+    message, bulk = of_carrier(config, retrieval(config, CLIENT, 1))
+    packed = layout.pieces[0].stop - 1
+    other = memoryview(bytearray(bulk))
+    other[packed] |= 0x80
+    blobs, depositor = desk()
+    with pytest.raises(RequestRefusedError, match="padding behind the bits of its tree must be zero"):
+        await depositor.take(Wanted.of(config, CLIENT, message, message.seed), other)
+    assert await blobs.names("") == []
+
+
+async def test_salts_of_another_size_are_refused_before_any_bulk(config):
+    message, _ = of_carrier(config, submission(config, CLIENT))
+    for wrong in ({"dense_salt": b""}, {"bound_salt": b"1" * 16}, {"bound_digest": b"1" * 32}):
+        changed = msgspec.structs.replace(message, **wrong)
+        with pytest.raises(RequestRefusedError):
+            Wanted.of(config, CLIENT, changed, message.seed)
+
+
+def test_the_seed_is_not_printed(config):
+    message, _ = of_carrier(config, submission(config, CLIENT))
+    assert message.seed.hex() not in repr(Wanted.of(config, CLIENT, message, message.seed))
+    assert repr(message.seed) not in repr(Wanted.of(config, CLIENT, message, message.seed))
+
+
+@pytest.mark.parametrize(("blocks", "needs"), [(slice(None), True), (slice(1), False)], ids=["dense", "sparse"])
+def test_a_seed_is_needed_only_where_private_bulk_has_a_digest(blocks, needs):
+    """A door is granted no session's seed without a reason."""
+    config = config_for(msgspec.structs.replace(TASK, blocks=TASK.blocks[blocks], selection="fixed"))
+    salt = bytes(SALT_BYTES if needs else 0)
+    message = Hint(round_id=config.round_id(), session=bytes(32), dense_salt=salt)
+    wanted = Wanted.of(config, CLIENT, message, b"a master seed")
+    assert wanted.needed_seed == (b"a master seed" if needs else b"")

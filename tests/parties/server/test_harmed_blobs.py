@@ -1,0 +1,141 @@
+"""Whole servers whose blobs are altered, missing, slow, or cut off by a crash: named, waited for, counted once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import get_args
+
+import msgspec
+import numpy as np
+import pytest
+import trio
+
+from parties.events import Warned
+from parties.outcome import Aborted, Done
+from parties.server.limits import Schedule
+from parties.server.round.records import StoredSubmission
+from parties.simulation.network import SERVERS
+from parties.testing import AtTime, AtWrite, Crash, Fault, SlowDisk, SpoiltBlobs
+from parties.testing.faults import Moment
+from parties.testing.world import World, world
+from tests.parties.testing.small_world import MODEL, TASK, take_part
+
+NAMES = [f"client {number}" for number in range(3)]
+LATE = 70.0
+"""When the last client comes, where the round is to stay open for a while."""
+
+
+@asynccontextmanager
+async def a_world(*faults: Fault, seed: int = 4, retention: int = 0) -> AsyncIterator[World]:
+    schedule = Schedule(clients=len(NAMES), seconds=300.0, rounds=1, retention=retention, patience=600.0)
+    async with world(TASK, MODEL, seed, faults, schedule, clients=NAMES) as made:
+        await made.wait_listening()
+        yield made
+
+
+async def settled(made: World, late: float = 0.0) -> None:
+    """All clients take part, the last one late; both servers have settled, and erased what is to be forgotten."""
+    for name in NAMES[:-1]:
+        made.start(name, take_part)
+    await trio.sleep(late)
+    made.start(NAMES[-1], take_part)
+    with trio.fail_after(2000):
+        await made.wait_settled(1)
+    await trio.sleep(5)
+
+
+def exact(made: World) -> None:
+    """Both servers have counted everybody, once."""
+    for index in (0, 1):
+        report = made.settled[index][1]
+        assert isinstance(report.ending, Done)
+        assert sorted(report.counted) == NAMES
+        np.testing.assert_array_equal(made.models[index][1]["head"], [3, 3])
+        np.testing.assert_array_equal(made.models[index][1]["items"][:4, 0], [0, 3, 3, 0])
+
+
+def warnings(made: World) -> list[str]:
+    return [told.explanation for _, _, told in made.events if isinstance(told, Warned) and told.about == "blobs"]
+
+
+def restarted_among_harmed(harm: str, until: float) -> list[Fault]:
+    """Both servers read back what they had taken before they were killed, and their disks give something else."""
+    return [
+        *(Crash(server, AtTime(20.0), down=2.0) for server in SERVERS),
+        *(SpoiltBlobs(server, 20.0, until - 20.0, harm) for server in SERVERS),
+    ]
+
+
+@pytest.mark.parametrize(("harm", "said"), [("altered", "has other content than was put"), ("missing", "is missing")])
+async def test_blobs_that_are_harmed_for_a_while_are_named_and_waited_for(autojump_clock, harm, said):
+    async with a_world(*restarted_among_harmed(harm, 60.0)) as made:
+        await settled(made, LATE)
+        exact(made)
+        assert any(line.startswith("the blob round-00000001/parts/client") and said in line for line in warnings(made))
+        assert not made.ended
+
+
+async def test_a_round_whose_blobs_are_gone_waits_and_can_be_aborted(autojump_clock):
+    async with a_world(*restarted_among_harmed("missing", 119.0)) as made:
+        for name in NAMES[:-1]:
+            made.start(name, take_part)
+        await trio.sleep(80)
+        assert warnings(made)
+        await made.servers[0].abort_round(1, "its blobs are gone")
+        with trio.fail_after(30):
+            await made.wait_settled(1)
+        assert isinstance(made.settled[1][1].ending, Aborted)
+        assert not made.ended
+
+
+POINTS = [
+    *(AtWrite("/parts/", 1, moment) for moment in get_args(Moment)[:3]),
+    *(AtWrite("erase/round", 1, moment) for moment in get_args(Moment)[:3]),
+    *(AtWrite("/share/", number, moment) for number in (1, 3) for moment in get_args(Moment)[:3]),
+]
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point.name_part} {point.number} {point.moment}")
+async def test_a_crash_around_a_blob_loses_nothing_and_leaves_nothing(autojump_clock, point, server):
+    crash = Crash(server, point, down=2.0)
+    async with a_world(crash) as made:
+        await settled(made)
+        exact(made)
+        assert crash in made.injector.fired
+        assert not any(made.blob_disks[name].blobs for name in SERVERS)
+
+
+async def test_bulk_of_which_the_store_knows_nothing_is_swept_at_the_start(autojump_clock):
+    """As there is where a server begins anew with an empty store, and its blobs are where they were."""
+    crashes = [Crash(server, AtTime(0.001), down=5.0) for server in SERVERS]
+    schedule = Schedule(clients=len(NAMES), seconds=300.0, rounds=1)
+    async with world(TASK, MODEL, 4, crashes, schedule, clients=NAMES) as made:
+        await trio.sleep(1.0)
+        for name in SERVERS:
+            for stale in ("round-00000001/parts/client%200/submit-0/aa", "round-00000007/share/aa", "other"):
+                made.blob_disks[name].blobs[stale] = memoryview(b"stale")
+        await trio.sleep(6.0)
+        assert all(set(made.blob_disks[name].blobs) == {"other"} for name in SERVERS)
+        await settled(made)
+        exact(made)
+
+
+async def test_a_slow_disk_under_blobs_delays_and_changes_nothing(autojump_clock):
+    async with a_world(*(SlowDisk(server, 0.0, 100.0, 2.0) for server in SERVERS)) as made:
+        await settled(made)
+        exact(made)
+
+
+async def test_no_seed_is_in_a_blob(autojump_clock):
+    async with a_world(retention=1) as made:
+        await settled(made)
+        exact(made)
+        blobs = [bytes(content) for name in SERVERS for content in made.blob_disks[name].blobs.values()]
+        assert len(blobs) >= len(NAMES)
+        for server in made.servers:
+            store = server.setup.store
+            for key in await store.keys("round-00000001/submissions/"):
+                stored = msgspec.msgpack.decode(bytes(await store.blob(key)), type=StoredSubmission)
+                assert not any(stored.msk in content for content in blobs)

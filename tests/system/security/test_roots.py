@@ -1,0 +1,109 @@
+"""A server that signs a statement with another list's root, or a proof that is none: the client names it.
+
+What the two servers sign must agree but for what is the client's own, and its own must prove that it is on the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from fsl_async.digests import DIGEST_BYTES, Domain
+from fsl_async.errors import PeerViolationError
+from fsl_async.merkle import RosterTree, root_of_nobody
+from fsl_async.wire.codec import decode, encode
+from fsl_async.wire.messages import Finished, FromServer, Message
+from parties import simulate
+from parties.errors import OutcomesDifferError
+from parties.statement import Statement
+from tests.support.shop import TASK, Hook, meddled, model, take_part
+
+Lie = Callable[[Statement], dict[str, Any]]
+LIAR = "S0"
+OTHERS = RosterTree(("anna", "ben", "carol"), b"another blinding")
+
+
+def signed_by_the_liar(network: Any, lie: Lie) -> Hook:
+    async def forge(address: str, message: Message, data: bytes) -> bytes:
+        if address != LIAR or not isinstance(message, Finished):
+            return data
+        told = Statement.parse(decode(data, FromServer, LIAR).bulk, TASK, "carol", LIAR)
+        content = msgspec.structs.replace(told, **lie(told)).canonical()
+        signature = network.servers[0].setup.identity.sign(Domain.STATEMENT, content)
+        return b"".join(encode(Finished(round_id=message.round_id, signature=signature), content))
+
+    return forge
+
+
+def moved(told: Statement, **changes: Any) -> dict[str, Any]:
+    return {"seat": msgspec.structs.replace(told.seat, **changes)}
+
+
+UNPROVED = "^S0: sent a round's outcome that counts this client, and does not prove that it is on the list"
+LIES: dict[str, tuple[Lie, type[PeerViolationError], str]] = {
+    "the place of somebody else": (lambda told: moved(told, place=0), PeerViolationError, UNPROVED),
+    "a place beyond the list": (lambda told: moved(told, place=3), PeerViolationError, UNPROVED),
+    "another proof": (lambda told: moved(told, path=bytes(len(told.seat.path))), PeerViolationError, UNPROVED),
+    "a truncated proof": (lambda told: moved(told, path=told.seat.path[:-1]), PeerViolationError, UNPROVED),
+    "no proof": (lambda told: moved(told, path=b""), PeerViolationError, UNPROVED),
+    "a proof that is too long": (
+        lambda told: moved(told, path=told.seat.path + bytes(DIGEST_BYTES)),
+        PeerViolationError,
+        UNPROVED,
+    ),
+    "a proof of another size than any": (lambda told: moved(told, path=bytes(10_000)), PeerViolationError, "length"),
+    "another salt": (lambda told: moved(told, salt=bytes(16)), PeerViolationError, UNPROVED),
+    "a negative place": (lambda told: moved(told, place=-1), PeerViolationError, "cannot be read"),
+    "another root": (lambda told: {"root": OTHERS.root}, PeerViolationError, UNPROVED),
+    "a root that is none": (lambda told: {"root": b""}, PeerViolationError, "length"),
+    "another number of clients": (lambda told: {"participants": 4}, PeerViolationError, UNPROVED),
+    "another list, with its proof": (
+        lambda told: {"root": OTHERS.root, "seat": OTHERS.seat("carol")},
+        OutcomesDifferError,
+        "^S0 and S1: have signed different outcomes of round 1: root is",
+    ),
+    "a list without the client": (
+        lambda told: {"root": OTHERS.root, "seat": None, "excluded": "only_s1"},
+        OutcomesDifferError,
+        "^S0 and S1: have signed different outcomes of round 1: root is",
+    ),
+    "nobody, and a list": (
+        lambda told: {"participants": 0, "seat": None},
+        PeerViolationError,
+        "with a list of clients although nobody is in its sum",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+async def test_a_statement_that_proves_nothing_is_refused_by_name(name: str) -> None:
+    lie, kind, expected = LIES[name]
+    async with (
+        simulate(TASK, model(), seed=1) as network,
+        network.client("anna") as anna,
+        network.client("ben") as ben,
+        meddled(network.client("carol"), incoming=signed_by_the_liar(network, lie)) as carol,
+    ):
+        for client in (anna, ben, carol):
+            await take_part(client)
+        assert (await network.finish_round()).clients == ("anna", "ben", "carol")
+        with pytest.raises(kind, match=expected) as caught:
+            await carol.outcome()
+        assert caught.value.in_doubt == 1
+
+
+async def test_all_clients_are_told_of_one_list_and_each_of_its_own_place() -> None:
+    async with (
+        simulate(TASK, model(), seed=1) as network,
+        network.client("anna") as anna,
+        network.client("ben") as ben,
+    ):
+        await take_part(anna)
+        await take_part(ben)
+        await network.finish_round()
+        told = [await client.outcome() for client in (anna, ben)]
+    assert told[0].root == told[1].root != root_of_nobody()
+    assert all(outcome.counted for outcome in told)
