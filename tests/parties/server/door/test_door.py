@@ -224,6 +224,7 @@ async def test_a_client_beyond_its_limits_hears_so_and_is_gone(core, door, autoj
         assert (await ask(channel, submission(CONFIG, CARRIED), 0)).reason == "limit"
         with pytest.raises(ChannelError):
             await reply(channel)
+    await trio.testing.wait_all_tasks_blocked()
     assert door.visitors == 0
 
 
