@@ -5,7 +5,7 @@ from __future__ import annotations
 from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
 from parties.storage.blobs.blobs import Blobs, Usage
-from parties.storage.blobs.memory import missing, too_short
+from parties.storage.blobs.memory import piece
 from parties.storage.blobs.names import checked, checked_prefix, is_below
 from parties.storage.store import Erase, Keep, Store
 
@@ -30,11 +30,7 @@ class StoreBlobs(Blobs):
     async def read(self, name: str, start: int = 0, stop: int | None = None) -> memoryview:
         """See `Blobs.read`."""
         content = await self._find(name)
-        if content is None:
-            raise missing(name)
-        if stop is not None and stop > len(content):
-            raise too_short(name, len(content), stop)
-        return content[start:stop]
+        return piece(name, content, start, stop)
 
     async def size(self, name: str) -> int | None:
         """See `Blobs.size`."""

@@ -10,7 +10,7 @@ from parties.storage.blobs.blobs import Blobs, HarmedBlobError, Usage
 from parties.storage.blobs.names import checked, checked_prefix, is_below
 from parties.storage.store import same_bytes
 
-__all__ = ["MemoryBlobs", "missing", "too_short"]
+__all__ = ["MemoryBlobs", "missing", "piece", "too_short"]
 
 
 class MemoryBlobs(Blobs):
@@ -34,11 +34,7 @@ class MemoryBlobs(Blobs):
         """See `Blobs.read`."""
         await trio.lowlevel.checkpoint()
         content = self._blobs.get(checked(name))
-        if content is None:
-            raise missing(name)
-        if stop is not None and stop > len(content):
-            raise too_short(name, len(content), stop)
-        return content[start:stop]
+        return piece(name, content, start, stop)
 
     async def size(self, name: str) -> int | None:
         """See `Blobs.size`."""
@@ -64,6 +60,19 @@ class MemoryBlobs(Blobs):
 
     async def aclose(self) -> None:
         """See `Blobs.aclose`."""
+
+
+def piece(name: str, content: memoryview | None, start: int, stop: int | None) -> memoryview:
+    """The bytes of a blob that `Blobs.read` is asked for, of all of its bytes.
+
+    Raises:
+        HarmedBlobError: there is no such blob, or it ends before `stop`.
+    """
+    if content is None:
+        raise missing(name)
+    if stop is not None and stop > len(content):
+        raise too_short(name, len(content), stop)
+    return content[start:stop]
 
 
 def missing(name: str) -> HarmedBlobError:
