@@ -35,8 +35,8 @@ from fsl_async.server_rules import optimizer_arrays
 from fsl_async.task import Sparse, Task
 from fsl_async.union import union_task
 from parties.server.clients.retrievals import longest_answer
-from parties.server.door.recent_parts import RECENT_BYTES
 from parties.server.limits import ConversationLimits
+from parties.server.recent_parts import RECENT_BYTES
 from parties.server.round.records import submission_bytes
 
 __all__ = ["DOOR_BYTES", "PROCESS_BYTES", "message_bytes", "rule_bytes", "server_bytes"]

@@ -10,7 +10,6 @@ can connect. What a process does with its tasks is in `parties.deployment.host`.
 
 from __future__ import annotations
 
-import gc
 import logging
 import signal
 from collections.abc import AsyncIterator
@@ -26,7 +25,7 @@ from parties.compiling import watched
 from parties.deployment.host import Host
 from parties.deployment.hosted_task import HostedTask
 from parties.deployment.operator_port import token_path
-from parties.deployment.process_memory import give_back_code, keep_freed_memory
+from parties.deployment.process_memory import collect_seldom, give_back_code, keep_freed_memory
 from parties.deployment.signals import late_hangups_ignored
 from parties.deployment.supervisor import forbid_core_dumps, tell_supervisor
 from parties.operator import Log, serve_operator
@@ -34,7 +33,7 @@ from parties.settings.host_file import HostFile
 from parties.status import ServerStatus, TaskStanding
 from transport import Transport
 
-__all__ = ["Served", "ServedTask", "serve"]
+__all__ = ["Served", "ServedTask", "load_kernels", "serve"]
 
 _log = logging.getLogger("parties.serving")
 
@@ -94,7 +93,7 @@ async def serve(config: Path, *, stop_seconds: float | None = None, transport: T
     common = file.common
     log = Log(f"S{common.server}", form=common.log.format, level=common.log.level)
     with log.installed(), late_hangups_ignored(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
-        await trio.to_thread.run_sync(_load_kernels)
+        await trio.to_thread.run_sync(load_kernels)
         async with trio.open_nursery() as nursery:
             host = Host(file, log, stop_seconds, nursery, transport)
             nursery.start_soon(_obey, signals, host, nursery)
@@ -133,8 +132,8 @@ def _served(task: HostedTask) -> ServedTask:
     return ServedTask(task.status(), task.standing(), task.doing)
 
 
-def _load_kernels() -> None:
+def load_kernels() -> None:
     """Load the kernels, which are tested before use, and give back the compiler's code, which rounds do not need."""
     watched(kernels.active_isa)
-    gc.freeze()  # so that each later collection takes only milliseconds
+    collect_seldom()
     give_back_code()

@@ -9,6 +9,9 @@ To load kernels that were compiled before, the compiler behind them runs through
 of which rounds need little. The system counts all of it to the process until memory is short elsewhere; so it is given
 back.
 
+Python looks for cycles of unused objects whenever seven hundred have been made, which is each time that a client says
+something; among them are all that loading has made. So those are left out, and cycles are looked for more rarely.
+
 Rule: this changes what memory costs, and nothing that the process computes. Where the C library has no `mallopt` (musl,
 macOS), or the system has no list of mappings, the function concerned does nothing.
 """
@@ -16,12 +19,13 @@ macOS), or the system has no list of mappings, the function concerned does nothi
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["give_back_code", "keep_freed_memory"]
+__all__ = ["collect_seldom", "give_back_code", "keep_freed_memory"]
 
 # Of <malloc.h>, whose numbers belong to the binary interface; see mallopt(3).
 _TRIM_THRESHOLD: Final = -1
@@ -30,6 +34,9 @@ _ARENA_MAX: Final = -8
 
 PIECE_BYTES: Final = 32 << 20
 UNUSED_BYTES: Final = 256 << 20
+
+NEW_OBJECTS: Final = 20_000
+"""After which cycles are looked for; a few megabytes."""
 
 MAPPINGS = Path("/proc/self/maps")
 
@@ -41,6 +48,13 @@ def keep_freed_memory() -> None:
         return
     for setting, value in ((_MMAP_THRESHOLD, PIECE_BYTES), (_TRIM_THRESHOLD, UNUSED_BYTES), (_ARENA_MAX, 1)):
         mallopt(setting, value)
+
+
+def collect_seldom() -> None:
+    """Look for cycles of unused objects more rarely, and never among those that there are now."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
 
 
 def give_back_code() -> None:

@@ -6,6 +6,7 @@ from parties.server.admission import Enrolment
 from parties.server.evidence import EvidenceBook
 from parties.server.history import History
 from parties.server.ledger import Ledger
+from parties.server.recent_parts import RecentParts
 from parties.server.sessions import Sessions
 from parties.server.setup import ServerSetup
 from parties.server.waiting_blobs import PatientBlobs
@@ -18,6 +19,7 @@ class ServerRecords:
     Attributes:
         store: the server's store, for what the server records of its own accord: it waits for room.
         blobs: likewise, for clients' bulk.
+        recent: public parts that its clients' connections have put a moment ago.
         enrolment: the clients that the server knows.
         sessions: the trees that outlive their round, where the task's selection is fixed.
         ledger: what rounds have spent of the privacy budget.
@@ -28,6 +30,7 @@ class ServerRecords:
     def __init__(self, setup: ServerSetup) -> None:
         self.store = PatientStore(setup.store, setup.observe)
         self.blobs = PatientBlobs(setup.bulk, setup.observe)
+        self.recent = RecentParts(setup.recent)
         self.enrolment = Enrolment(
             setup.name, setup.task.digest(), setup.registry, setup.policy, setup.store, setup.observe
         )

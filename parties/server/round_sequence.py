@@ -350,6 +350,7 @@ class RoundSequence:
                 lane=setup.lane,
                 carries=lambda client: start.config.carrier(client) == setup.index,
                 observe=setup.observe,
+                recent=records.recent,
             )
             run = RoundRun(start, of_round, tools)
             await run.begin()

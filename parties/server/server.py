@@ -88,7 +88,9 @@ class Server:
         self.actor = Actor(setup, traffic)
         self._peer = PeerDialling(setup, self.actor.meeting, self.handshake, self.check_peer)
         self.requests = handler = RequestHandler(self.actor)
-        self.answerer = Depositing(handler, Depositor(setup.bulk, setup.lane), setup.observe)
+        self.answerer = Depositing(
+            handler, Depositor(setup.bulk, setup.lane, self.actor.records.recent.hold), setup.observe
+        )
         self.clients = ClientConnections(
             handler.longest_bulk,
             handler.longest_answer,

@@ -19,8 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, islice, takewhile
 from pathlib import Path
@@ -90,7 +89,10 @@ class SqliteStore(Store):
                 more can be stored; nothing has changed.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        await _settled(self._writer.submit(Commit.of(changes)))
+        request = self._writer.submit(Commit.of(changes))
+        await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+        if request.refusal is not None:
+            raise request.refusal
 
     async def entries(self, journal: str) -> list[bytes]:
         """See `Store.entries`."""
@@ -191,12 +193,20 @@ class Ended:
 WriterState: TypeAlias = Working | Closing | Ended
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Request:
-    """A commit that waits, and who waits for it."""
+    """A commit that waits, and who waits for it.
+
+    Attributes:
+        commit: the commit.
+        task: who waits; `token` is of its loop.
+        refusal: why the commit was not made.
+    """
 
     commit: Commit
-    future: Future[None] = field(default_factory=Future)
+    task: trio.lowlevel.Task = field(default_factory=trio.lowlevel.current_task)
+    token: trio.lowlevel.TrioToken = field(default_factory=trio.lowlevel.current_trio_token)
+    refusal: StorageError | None = None
 
 
 class Writer:
@@ -217,8 +227,8 @@ class Writer:
         """How many transactions have been made."""
         return self._end.transactions
 
-    def submit(self, commit: Commit) -> Future[None]:
-        """Queue a commit.
+    def submit(self, commit: Commit) -> Request:
+        """Queue a commit; the calling task is woken once it is settled.
 
         Raises:
             StorageError: the writer takes no more.
@@ -232,7 +242,7 @@ class Writer:
                     raise StorageError(f"{self._end.path} is closed")
             self._waiting.append(request)
             self._changed.notify()
-        return request.future
+        return request
 
     def close(self) -> None:
         """Take no more commits, and wait until those that were queued are settled."""
@@ -296,17 +306,25 @@ class Writer:
                 for request in batch:
                     self._settle([request])
                 return
-            self._waiting.popleft().future.set_exception(error)
+            batch[0].refusal = error
+            self._let_go(batch)
             if isinstance(error, DiskFullError):
                 self._rests_from = time.monotonic()  # there may be room once what was erased is given back
             return
         self._rests_from = time.monotonic() + REST_SECONDS
-        for place, _ in enumerate(batch):
-            future = self._waiting.popleft().future
-            if place in refusals:
-                future.set_exception(refusals[place])
-            else:
-                future.set_result(None)
+        for place, error in refusals.items():
+            batch[place].refusal = error
+        self._let_go(batch)
+
+    def _let_go(self, settled: Sequence[Request]) -> None:
+        """Wake who waits for the first commits of the queue, which are settled: all tasks of a loop at once."""
+        tasks: dict[trio.lowlevel.TrioToken, list[trio.lowlevel.Task]] = {}
+        for request in settled:
+            self._waiting.popleft()
+            tasks.setdefault(request.token, []).append(request.task)
+        for token, woken in tasks.items():
+            with suppress(trio.RunFinishedError):  # whoever waited is gone with its loop
+                token.run_sync_soon(_wake, woken)
 
     def _keep_house(self, idle: bool) -> None:
         """Move the log and overwrite what was erased, or a part of it, if there is time or it must not wait longer."""
@@ -330,13 +348,12 @@ class Writer:
     def _end_for(self, why: str) -> None:
         with self._changed:
             self._state = Ended(why)
-        while self._waiting:
-            self._waiting.popleft().future.set_exception(StoreLostError(why))
+        left = list(self._waiting)
+        for request in left:
+            request.refusal = StoreLostError(why)
+        self._let_go(left)
 
 
-async def _settled(future: Future[None]) -> None:
-    """Wait for what a thread will settle; it cannot be taken back, so a cancellation waits too."""
-    task, token = trio.lowlevel.current_task(), trio.lowlevel.current_trio_token()
-    future.add_done_callback(lambda _: token.run_sync_soon(trio.lowlevel.reschedule, task))
-    await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
-    future.result()
+def _wake(tasks: Sequence[trio.lowlevel.Task]) -> None:
+    for task in tasks:
+        trio.lowlevel.reschedule(task)

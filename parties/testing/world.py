@@ -36,7 +36,7 @@ from parties.server.limits import Schedule
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
 from parties.simulation.network import SERVERS, Network
-from parties.testing.faults import AtTime, AtTransition
+from parties.testing.faults import AtTime, AtTransition, SpoiltBlobs
 from parties.testing.machines import MACHINES
 from parties.testing.processes import Life
 from parties.testing.recorder import Transition
@@ -104,6 +104,7 @@ class World(Surroundings):
         self.contradictions: list[str] = []
         self._make_server = make_server
         self._reachable: set[int] = set()
+        self._spoils_blobs = any(isinstance(fault, SpoiltBlobs) for fault in faults)
         self._operators = [fault for fault in faults if isinstance(fault, AbortRound | CloseNow)]
         self._stragglers = Stragglers(self.injector, faults)
 
@@ -185,7 +186,8 @@ class World(Surroundings):
         setup = self.network.servers[index].setup
         links = [f"{name}.link" if doors else name for name, doors in zip(SERVERS, self.doors, strict=True)]
         blobs = self.open_blobs(life) if self.doors[index] else None
-        return replace(setup, address=links[index], peer_address=links[1 - index], blobs=blobs)
+        recent = 0 if self._spoils_blobs else setup.recent
+        return replace(setup, address=links[index], peer_address=links[1 - index], blobs=blobs, recent=recent)
 
     async def _live_as_door(self, index: int, life: Life) -> None:
         """A door of a server's; it is reached at an address of its own."""

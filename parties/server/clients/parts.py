@@ -13,6 +13,7 @@ from parties.server.refusals import RequestRefusedError
 from parties.server.round.run import RoundRun
 from parties.server.sessions import Sessions, StoredOrigin
 from parties.server.store_layout import RequestKey, part_name
+from parties.storage.store import Change
 
 
 def check_seed(run: RoundRun, client: str, message: Retrieve | Submit) -> None:
@@ -66,7 +67,7 @@ def check_carried(run: RoundRun, client: str) -> None:
 
 
 async def assemble(run: RoundRun, key: RequestKey, announced: bytes, deposit: Deposit | None, layout: Layout) -> bytes:
-    """Wait until both halves of a request are here, and record that they agree.
+    """Wait until both halves of a request are here and agree; `keep` records that.
 
     A hint to its carrier announces no digest, because the carrier computes it from the part. A repeat needs no part:
     the part was here and right when the request was recorded.
@@ -84,7 +85,7 @@ async def assemble(run: RoundRun, key: RequestKey, announced: bytes, deposit: De
     Raises:
         RequestRefusedError: nothing was brought to the carrier, the halves differ, what was forwarded has not the form
             that it must have, or the round closed.
-        StorageError: the request could not be recorded.
+        StorageError: what was forwarded cannot be looked for, or is missing.
     """
     is_carrier = run.config.carrier(key.client) == run.server
     if is_carrier and deposit is None and layout.size == 0:
@@ -100,13 +101,26 @@ async def assemble(run: RoundRun, key: RequestKey, announced: bytes, deposit: De
         run.records.note_tree(key, came, deposit.tree)
         run.requests.public(key, came)
     await run.requests.assembled(key)
-    if not run.records.is_noted(key, announced):
-        if deposit is None:
-            await _check_form(run, key, announced, layout)
-        await run.records.keep_request(key, announced)
-    if is_carrier:
-        run.outbox.forward(key, announced)
+    if deposit is None and not run.records.is_noted(key, announced):
+        await _check_form(run, key, announced, layout)
     return announced
+
+
+async def keep(run: RoundRun, key: RequestKey, part: bytes, *changes: Change) -> None:
+    """Record that both halves of a request are here and agree, and have its part forwarded from then on.
+
+    Args:
+        run: the round.
+        key: the request.
+        part: the digest of its public part.
+        changes: what else the request is, in the same commit.
+
+    Raises:
+        StorageError: it could not be recorded.
+    """
+    await run.records.keep_request(key, part, *changes)
+    if run.config.carrier(key.client) == run.server:
+        run.outbox.forward(key, part)
 
 
 async def _empty(run: RoundRun, key: RequestKey, layout: Layout) -> Deposit:

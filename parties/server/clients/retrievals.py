@@ -19,7 +19,7 @@ from fsl_async.wire.messages import NO_RETRIEVAL, Answer, Block, Download, Recal
 from fsl_async.wire.public_part import Layout, Part
 from parties.server.clients.answerer import Reply, Room
 from parties.server.clients.deposits import Deposit
-from parties.server.clients.parts import assemble, check_seed, session_trees
+from parties.server.clients.parts import assemble, check_seed, keep, session_trees
 from parties.server.records import ServerRecords
 from parties.server.refusals import RequestRefusedError
 from parties.server.round.run import RoundRun
@@ -64,6 +64,7 @@ class Retrievals:
         """
         key, layout = RequestKey(client, "retrieve", message.query), Layout.retrieval(run.config.shape)
         name = await assemble(run, key, message.public_digest, deposit, layout)
+        await keep(run, key, name)
         await room(self._longest_answer)
         answer = await run.retrievals.answer(Query(message.seed, Part(layout, await run.part(key, name))))
         return Answer(round_id=run.round_id, query=message.query), answer

@@ -18,12 +18,13 @@ from fsl_async.wire.public_part import Layout, Trees, dense_bytes
 from parties.server.actor import Actor
 from parties.server.clients.answerer import NOTHING, Reply
 from parties.server.clients.deposits import Deposit, check_salts
-from parties.server.clients.parts import assemble, check_seed, session_origin
+from parties.server.clients.parts import assemble, check_seed, keep, session_origin
 from parties.server.refusals import RequestRefusedError
 from parties.server.round.records import StoredSubmission
 from parties.server.round.run import RoundRun
 from parties.server.sessions import StoredOrigin
 from parties.server.store_layout import RequestKey
+from parties.storage.store import Change
 
 
 class Submissions:
@@ -159,8 +160,10 @@ class Submissions:
             is_fixed = run.config.task.selection == "fixed"
             with trio.CancelScope(shield=True):
                 try:
-                    changes = [self._records.sessions.take(client, event)] if is_fixed else []
-                    await run.records.store.commit(*changes, *run.records.submission_changes(submission))
+                    changes: list[Change] = [self._records.sessions.take(client, event)] if is_fixed else []
+                    changes += run.records.submission_changes(submission)
+                    await keep(run, RequestKey(client, "submit", 0), submission.part, *changes)
+                    run.records.hold_submission(submission)
                 except (StorageError, RequestRefusedError):
                     claims.give_back(client)
                     raise

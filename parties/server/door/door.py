@@ -51,12 +51,12 @@ from parties.server.clients.depositing import Depositing
 from parties.server.clients.deposits import Depositor, bulk_sizes
 from parties.server.door.core_link import CoreAwayError, CoreLink, Unasked
 from parties.server.door.desk import DoorDesk
-from parties.server.door.recent_parts import RecentParts
 from parties.server.door.rounds import DoorRounds, StrangeRoundError
 from parties.server.door.visit_calls import DoorKnowledge, Requests, VisitCalls
 from parties.server.limits import ConversationLimits
 from parties.server.peer.forward_keeper import FORWARDED_BYTES, MOST_LINKS, ForwardKeeper, ForwardRoom
 from parties.server.peer.forward_sender import ForwardSender, Order
+from parties.server.recent_parts import RecentParts
 from parties.server.round.reading_back import ReadBack
 from parties.server.round.records import submission_bytes
 from parties.server.store_layout import RequestKey

@@ -45,6 +45,7 @@ from fsl_async.task import Task
 from fsl_async.wire.public_part import Layout, Part, Trees, counts_bytes, dense_bytes
 from parties.compute import ComputeLane, InlineLane
 from parties.events import Observer, unobserved
+from parties.server.recent_parts import RecentParts, kept_alive
 from parties.server.round.reading_back import AlteredError, ReadBack
 from parties.server.round.shares import ShareRecords
 from parties.server.store_layout import (
@@ -156,6 +157,7 @@ class RoundRecords:
         lane: where what is read back is compared with its digest.
         carries: whether this server is a client's carrier.
         observe: hears of blobs that are altered or missing.
+        recent: public parts that this server has put a moment ago.
 
     Attributes:
         store: for what clients send: if the disk is full, they are told to come back.
@@ -176,6 +178,7 @@ class RoundRecords:
         lane: ComputeLane | None = None,
         carries: Callable[[str], bool] = lambda client: True,
         observe: Observer = unobserved,
+        recent: RecentParts | None = None,
     ) -> None:
         self.store = store
         self.own = own or store
@@ -186,11 +189,13 @@ class RoundRecords:
         self._config = config
         self._session_trees = session_trees
         self._on_loan = _Shelf(LOAN_BYTES)
+        self._recent = RecentParts(0) if recent is None else recent
         self._awaited: dict[str, trio.Event] = {}
         self._noted: set[KnownPart] = set()
         self._trees_named: dict[KnownPart, bytes] = {}
         self._malformed: dict[KnownPart, str] = {}
         self._sizes: dict[KnownPart, int] = {}
+        self._just_stored: dict[str, StoredSubmission] = {}
         self.prefix = round_prefix(config.number)
         self.shares = ShareRecords(self.own, self.blobs, lane, self.prefix)
 
@@ -239,12 +244,16 @@ class RoundRecords:
         known = self._sizes.get(KnownPart(key, name))
         return await self.blobs.size(self._part_key(key, name)) if known is None else known
 
-    async def keep_request(self, key: RequestKey, name: bytes) -> None:
-        """Record that both halves of a request are here and agree."""
+    async def keep_request(self, key: RequestKey, name: bytes, *changes: Change) -> None:
+        """Record once that both halves of a request are here and agree, and make other changes in the same commit."""
         known = KnownPart(key, name)
+        if known in self._noted:
+            if changes:
+                await self.store.commit(*changes)
+            return
         tree = self._trees_named.get(known)
         entry = msgspec.msgpack.encode(StoredRequest(key.client, key.purpose, key.query, name, tree))
-        await self.store.commit(Record(f"{self.prefix}/requests", entry))
+        await self.store.commit(Record(f"{self.prefix}/requests", entry), *changes)
         self._noted.add(known)
         self._sizes.pop(known, None)
 
@@ -262,9 +271,9 @@ class RoundRecords:
         place = self._part_key(key, name)
         if place in self._awaited:
             await self._awaited[place].wait()
-        held = self._on_loan.find(place)
-        if held is not None:
-            return held
+        for held in (self._on_loan.find(place), self._recent.find(place)):
+            if held is not None:
+                return held
         try:
             return await self._read.part(place, key.purpose, name)
         except AlteredError:
@@ -303,6 +312,8 @@ class RoundRecords:
     def release(self) -> None:
         """Free the parts in memory and end all waiting: the round is over."""
         self._on_loan = _Shelf(0)
+        self._recent.clear()
+        self._just_stored.clear()
         while self._awaited:
             self._awaited.popitem()[1].set()
 
@@ -319,11 +330,11 @@ class RoundRecords:
         Raises:
             StorageError: no submission of that client is stored.
         """
-        place = f"{self.prefix}/submissions/{client_key(client)}"
-        stored: StoredSubmission = decode_stored(await self.store.blob(place), StoredSubmission, place)
+        stored = self._just_stored.pop(client, None) or await self._stored_submission(client)
         layout = Layout.submission(self._config.shape, stored.trees)
         own = RequestKey(client, "submit", 0)
         part = Part(layout, await self.part(own, stored.part))
+        self._recent.let_go(self._part_key(own, stored.part))  # whoever asks for a submission adds it
         return Submission(
             client=client,
             msk=stored.msk,
@@ -335,6 +346,15 @@ class RoundRecords:
             dense_salt=stored.dense_salt,
             claim=await self._claim(stored) if terms_of(self._config.shape) else None,
         )
+
+    def hold_submission(self, submission: StoredSubmission) -> None:
+        """Hold what has just been stored of a submission until it is asked for: it soon is."""
+        self._just_stored[submission.client] = submission
+
+    async def _stored_submission(self, client: str) -> StoredSubmission:
+        place = f"{self.prefix}/submissions/{client_key(client)}"
+        stored: StoredSubmission = decode_stored(await self.store.blob(place), StoredSubmission, place)
+        return stored
 
     async def _claim(self, stored: StoredSubmission) -> Claim:
         """What shows that a submission is within the task's bound."""
@@ -430,8 +450,3 @@ def round_bytes(task: Task, clients: int) -> int:
     """
     last = max(IN_FLIGHT * submission_bytes(task), clients * verifier_bytes(task))
     return clients * client_bytes(task) + last
-
-
-def kept_alive(view: memoryview) -> int:
-    """Bytes of all that a view is a part of."""
-    return memoryview(view.obj).nbytes

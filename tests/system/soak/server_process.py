@@ -25,6 +25,7 @@ import trio
 
 from fsl_async.wire.messages import Message
 from parties.compute import ComputeLane, ResultT
+from parties.deployment.process import load_kernels
 from parties.deployment.process_memory import keep_freed_memory
 from parties.deployment.server import server_setup
 from parties.events import Resumed, RoundMoved, RoundOpened, RoundSettled, ServerEvent
@@ -145,6 +146,7 @@ class Reporter:
 async def serve(path: Path, steps: Steps) -> None:
     """Serve until the rounds are over or SIGTERM comes; then write down what the server knows."""
     keep_freed_memory()
+    await trio.to_thread.run_sync(load_kernels)
     file = ServerFile.load(path)
     seconds = Counter[str]()
     setup = await server_setup(path, file=file)

@@ -1,4 +1,4 @@
-"""Public parts that a door has put a moment ago: forwarded from here, they are neither read back nor hashed again.
+"""Public parts that were put a moment ago: forwarded and added from here, they are neither read back nor hashed again.
 
 Rule: what is here is in the blobs as well, durably; so whatever has no room is let go, the oldest first.
 """
@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from parties.server.round.records import kept_alive
-
-__all__ = ["RECENT_BYTES", "RecentParts"]
+__all__ = ["RECENT_BYTES", "RecentParts", "kept_alive"]
 
 RECENT_BYTES: Final = 32 << 20
 """Of all parts that are held."""
@@ -48,3 +46,8 @@ class RecentParts:
         """Hold none."""
         for name in list(self._parts):
             self.let_go(name)
+
+
+def kept_alive(view: memoryview) -> int:
+    """Bytes of all that a view is a part of."""
+    return memoryview(view.obj).nbytes

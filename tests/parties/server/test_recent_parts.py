@@ -1,8 +1,8 @@
-"""Parts that a door holds until they are forwarded: within their room, the oldest let go first."""
+"""Parts that are held until they are forwarded or added: within their room, the oldest let go first."""
 
 import pytest
 
-from parties.server.door.recent_parts import RecentParts
+from parties.server.recent_parts import RecentParts
 
 
 @pytest.fixture
