@@ -27,7 +27,7 @@ from fsl_async.errors import MisuseError
 from parties.compute import KernelFreeLane
 from parties.deployment.blobs import open_blobs
 from parties.deployment.door_keys import check_door_blobs, own_channel_keys
-from parties.deployment.process_memory import collect_seldom, keep_freed_memory
+from parties.deployment.process_memory import collecting_seldom, keep_freed_memory
 from parties.deployment.server import conversation_limits, limits_of
 from parties.deployment.signals import late_hangups_ignored
 from parties.deployment.supervisor import forbid_core_dumps, tell_supervisor
@@ -98,8 +98,8 @@ async def run_door(
     log = Log(f"S{common.server}", form=common.log.format, level=common.log.level, door=name)
     with log.installed(), late_hangups_ignored(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
         process = _Process(config, common, log, stop_seconds)
-        collect_seldom()
-        return await process.run(name, deployment, signals, until_stdin_ends=until_stdin_ends)
+        with collecting_seldom():
+            return await process.run(name, deployment, signals, until_stdin_ends=until_stdin_ends)
 
 
 def checked_name(name: str) -> str:

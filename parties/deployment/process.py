@@ -25,7 +25,7 @@ from parties.compiling import watched
 from parties.deployment.host import Host
 from parties.deployment.hosted_task import HostedTask
 from parties.deployment.operator_port import token_path
-from parties.deployment.process_memory import collect_seldom, give_back_code, keep_freed_memory
+from parties.deployment.process_memory import collecting_seldom, give_back_code, keep_freed_memory
 from parties.deployment.signals import late_hangups_ignored
 from parties.deployment.supervisor import forbid_core_dumps, tell_supervisor
 from parties.operator import Log, serve_operator
@@ -94,11 +94,12 @@ async def serve(config: Path, *, stop_seconds: float | None = None, transport: T
     log = Log(f"S{common.server}", form=common.log.format, level=common.log.level)
     with log.installed(), late_hangups_ignored(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
         await trio.to_thread.run_sync(load_kernels)
-        async with trio.open_nursery() as nursery:
-            host = Host(file, log, stop_seconds, nursery, transport)
-            nursery.start_soon(_obey, signals, host, nursery)
-            await host.run(partial(_open, host, file, nursery))
-            nursery.cancel_scope.cancel()
+        with collecting_seldom():
+            async with trio.open_nursery() as nursery:
+                host = Host(file, log, stop_seconds, nursery, transport)
+                nursery.start_soon(_obey, signals, host, nursery)
+                await host.run(partial(_open, host, file, nursery))
+                nursery.cancel_scope.cancel()
     ending: Ending = "stopped" if host.stopping.is_set() else "rounds-over"
     return Served(common.server, ending, {task.name: _served(task) for task in host.tasks()}, file.listed)
 
@@ -135,5 +136,4 @@ def _served(task: HostedTask) -> ServedTask:
 def load_kernels() -> None:
     """Load the kernels, which are tested before use, and give back the compiler's code, which rounds do not need."""
     watched(kernels.active_isa)
-    collect_seldom()
     give_back_code()

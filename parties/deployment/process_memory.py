@@ -22,10 +22,11 @@ import ctypes
 import gc
 import mmap
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-__all__ = ["collect_seldom", "give_back_code", "keep_freed_memory"]
+__all__ = ["collecting_seldom", "give_back_code", "keep_freed_memory"]
 
 # Of <malloc.h>, whose numbers belong to the binary interface; see mallopt(3).
 _TRIM_THRESHOLD: Final = -1
@@ -50,11 +51,18 @@ def keep_freed_memory() -> None:
         mallopt(setting, value)
 
 
-def collect_seldom() -> None:
-    """Look for cycles of unused objects more rarely, and never among those that there are now."""
+@contextmanager
+def collecting_seldom() -> Iterator[None]:
+    """Within this context, look for cycles of unused objects more rarely, and never among those made before it."""
+    before = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
+    gc.set_threshold(NEW_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def give_back_code() -> None:

@@ -82,7 +82,7 @@ def test_what_did_not_happen_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_trial_that_fails_ends_the_search() -> None:
-    (bug,) = [bug for bug in BUGS if bug.name == "reveals with its commitment"]
+    (bug,) = [bug for bug in BUGS if bug.name == "adds submissions once more after a restart"]
     with planted(bug):
         ended = search(("S0", CLOSES, "after write"), TRIES)
     assert ended.failures

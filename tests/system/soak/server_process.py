@@ -26,7 +26,7 @@ import trio
 from fsl_async.wire.messages import Message
 from parties.compute import ComputeLane, ResultT
 from parties.deployment.process import load_kernels
-from parties.deployment.process_memory import keep_freed_memory
+from parties.deployment.process_memory import collecting_seldom, keep_freed_memory
 from parties.deployment.server import server_setup
 from parties.events import Resumed, RoundMoved, RoundOpened, RoundSettled, ServerEvent
 from parties.files.models import save_model
@@ -154,12 +154,13 @@ async def serve(path: Path, steps: Steps) -> None:
     lane = TimedLane(setup.lane, seconds)
     server = Server(replace(setup, store=store, lane=lane, watch=Witness(steps), observe=Reporter(seconds, steps)))
     try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(server.run)
-            say(listens=file.listen)
-            await _until_over(server, file)
-            await _write_down(server, Site(path.parent), file.server)
-            nursery.cancel_scope.cancel()
+        with collecting_seldom():
+            async with trio.open_nursery() as nursery:
+                await nursery.start(server.run)
+                say(listens=file.listen)
+                await _until_over(server, file)
+                await _write_down(server, Site(path.parent), file.server)
+                nursery.cancel_scope.cancel()
     finally:
         await store.aclose()
     say(steps=steps.taken)
