@@ -182,6 +182,48 @@ class DoorStatus(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
 
 
+class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that computes for a server.
+
+    Attributes:
+        name: its name, another one in each life.
+        host: where it runs.
+        adding: clients whose submissions it has been given and has not added yet.
+        held: clients in its partial sum that is not sealed yet.
+    """
+
+    name: str
+    host: str
+    adding: int = 0
+    held: int = 0
+
+
+class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How what computes a server's rounds stands, where that is not the server's own process.
+
+    Attributes:
+        engine: what it is: "dask".
+        where: the address of its scheduler.
+        connected: whether the server is connected with it.
+        workers: those that are there.
+        waiting: clients whose submissions no worker has been given yet, or not again.
+        open: partial sums that are not sealed.
+        sealed: partial sums of the running round that this server has.
+        given_again: clients whose submissions were given out again in the running round, because a worker was lost.
+        bytes_taken: of partial sums and answers that workers have sent since the server was started.
+    """
+
+    engine: str
+    where: str
+    connected: bool
+    workers: tuple[WorkerStatus, ...] = ()
+    waiting: int = 0
+    open: int = 0
+    sealed: int = 0
+    given_again: int = 0
+    bytes_taken: int = 0
+
+
 class BlobsStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Where a server has its bulk, and how much of it.
 

@@ -18,7 +18,6 @@ from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.ending import GaveUp
 from fsl_async.protocols.machine import Event
-from fsl_async.server.sums import CellMemory
 from fsl_async.wire.messages import Abort, AskedList, Conclusion, Known, TossCommitment, TossReveal
 from parties.events import ClientsDrawn, Resumed, RoundOpened, RoundSettled, Warned
 from parties.outcome import Aborted
@@ -28,6 +27,7 @@ from parties.server.peer.forwards import ByLink, Forwards
 from parties.server.peer.link import PeerLink
 from parties.server.peer.reconciliation import known
 from parties.server.records import ServerRecords
+from parties.server.round.in_process import InProcess
 from parties.server.round.records import RoundRecords, round_bytes
 from parties.server.round.run import RoundRun
 from parties.server.round.sample import SampleRun
@@ -37,9 +37,6 @@ from parties.server.rounds import ROUNDS_REMEMBERED, Resting, Rounds, Running, S
 from parties.server.setup import ServerSetup
 from parties.server.store_layout import round_prefix
 from parties.status import PastRound
-
-SPARE_BYTES = 256 << 20
-"""Memory of one round's sum that is kept for the next one's, at most."""
 
 
 class RoundSequence:
@@ -57,6 +54,7 @@ class RoundSequence:
         holdings: what the server holds from round to round.
         settled_before: the last round that was settled when the server was started.
         forwards: the way that clients' parts take to the peer.
+        engine: computes the rounds' sums and answers.
     """
 
     def __init__(
@@ -78,7 +76,7 @@ class RoundSequence:
         self.forwards = Forwards(ByLink(link))
         self._report = report
         self._gathered = gathered
-        self._memory = CellMemory(SPARE_BYTES)
+        self.engine = InProcess(setup.lane) if setup.engine is None else setup.engine
         self._last_toss: TossRun | None = None
         self._last_sample: SampleRun | None = None
         self._is_winding_up = False
@@ -326,7 +324,7 @@ class RoundSequence:
             tools = Tools(
                 nursery=nursery,
                 lane=setup.lane,
-                memory=self._memory,
+                engine=self.engine,
                 evidence=records.evidence,
                 ledger=records.ledger,
                 known=records.enrolment.__contains__,
@@ -351,6 +349,7 @@ class RoundSequence:
                 carries=lambda client: start.config.carrier(client) == setup.index,
                 observe=setup.observe,
                 recent=records.recent,
+                lends=not self.engine.reads_blobs,
             )
             run = RoundRun(start, of_round, tools)
             await run.begin()

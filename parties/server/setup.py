@@ -17,6 +17,7 @@ from parties.outcome import Model
 from parties.server.admission import ListOnly, Policy
 from parties.server.limits import ConversationLimits, Schedule
 from parties.server.recent_parts import RECENT_BYTES
+from parties.server.round.engine import Engine
 from parties.storage.blobs.blobs import Blobs
 from parties.storage.blobs.in_store import StoreBlobs
 from parties.storage.store import Store
@@ -44,6 +45,7 @@ class ServerSetup:
         transport: how it listens, and dials the other server.
         store: where it keeps what a restart needs.
         blobs: where it keeps clients' bulk; None: in the store.
+        engine: computes its rounds' sums and answers; None: `lane` does.
         lane: where it computes.
         recent: bytes of clients' bulk that it may hold in memory until it is forwarded and added, beside the blobs.
         randomness: the operating system's; in a simulation, a seed's.
@@ -82,6 +84,7 @@ class ServerSetup:
     keeps_update: bool = False
     release: str = ""
     blobs: Blobs | None = None
+    engine: Engine | None = None
     recent: int = RECENT_BYTES
 
     @property

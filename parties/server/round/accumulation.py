@@ -8,9 +8,8 @@ takes long, none is read ahead.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeAlias
 
 import trio
 
@@ -19,15 +18,13 @@ from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.server.batch_size import BATCHES
 from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
-
-Fetch: TypeAlias = Callable[[str], Awaitable[Submission]]
-Added: TypeAlias = Callable[[str, float], None]
+from parties.server.round.engine import Added, Fetch, RoundSum
 
 READERS = 8
 """Submissions that are read side by side: what stores them may be slow to begin, and quick when several wait."""
 
 
-class Accumulator:
+class Accumulator(RoundSum):
     """Adds submissions to one round's sum.
 
     Args:
@@ -71,15 +68,15 @@ class Accumulator:
 
     @property
     def added(self) -> int:
-        """How many submissions are in the sum."""
+        """See `RoundSum.added`."""
         return len(self._proofs)
 
     def put(self, client: str) -> None:
-        """Queue a client's stored submission."""
+        """See `RoundSum.put`: it waits in a queue."""
         self._send.send_nowait(client)
 
     async def work(self) -> None:
-        """Add queued submissions until cancelled."""
+        """See `RoundSum.work`."""
         async with trio.open_nursery() as nursery:
             for _ in range(min(READERS, self._most)):
                 nursery.start_soon(self._read_ahead)
@@ -92,7 +89,7 @@ class Accumulator:
                     self._room.release()
 
     async def proofs(self, roster: frozenset[str]) -> dict[str, bytes]:
-        """Wait until everyone on the roster is added, and return their proof digests."""
+        """See `RoundSum.proofs`."""
         clients = sorted(roster)
         for client in clients:  # one after the other: to look for all of them whenever some are added takes long
             while client not in self._proofs:
@@ -101,7 +98,7 @@ class Accumulator:
 
     @asynccontextmanager
     async def settled(self, counted: frozenset[str]) -> AsyncIterator[Aggregate]:
-        """The sum of exactly these clients, when all are added and all others taken out; nothing is added meanwhile."""
+        """See `RoundSum.settled`."""
         await self.proofs(counted)
         async with self._busy:
             yield await self._exactly(counted)
@@ -120,7 +117,7 @@ class Accumulator:
         return aggregate
 
     def release(self) -> None:
-        """Free the sum's memory: its share is formed, or the round is over; nothing is added any more."""
+        """See `RoundSum.release`."""
         self._released = True
         if self._aggregate is not None:
             self._aggregate.release()

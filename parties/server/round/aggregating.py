@@ -37,9 +37,9 @@ from parties.server.round.claims import Claims
 from parties.server.round.computation import Computation
 from parties.server.round.conclusion import aborted_report, difference
 from parties.server.round.contradictions import seen_in, strangers_in
+from parties.server.round.engine import Answers
 from parties.server.round.outbox import Outbox
 from parties.server.round.records import RoundRecords
-from parties.server.round.retrieval import RetrievalBatcher
 from parties.server.round.start import RoundStart, Tools
 from parties.server.round.timers import Timers
 from parties.storage.store import Change
@@ -99,7 +99,7 @@ class Aggregation:
     # ---- how it stands
 
     @property
-    def retrievals(self) -> RetrievalBatcher:
+    def retrievals(self) -> Answers:
         """Answers the clients' retrievals."""
         return self._computation.retrievals
 

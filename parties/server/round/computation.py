@@ -13,19 +13,17 @@ from fsl_async.digests import DIGEST_BYTES
 from fsl_async.protocols import ssa
 from fsl_async.protocols.ending import GaveUp
 from fsl_async.protocols.machine import Event
-from fsl_async.server.aggregation import Aggregate, Submission
-from fsl_async.server.batch_size import at_once
+from fsl_async.server.aggregation import Submission
 from fsl_async.server.contributors import FalseCountError
 from fsl_async.wire.share_pieces import spans_of
 from parties.events import Evaluated
 from parties.outcome import Model
-from parties.server.round.accumulation import Accumulator
 from parties.server.round.conclusion import Opened, conclude
 from parties.server.round.contributors import Contributors
+from parties.server.round.engine import RoundWork
 from parties.server.round.forming import Forming, keep_formed
 from parties.server.round.noising import Noise
 from parties.server.round.records import RoundRecords
-from parties.server.round.retrieval import RetrievalBatcher
 from parties.server.round.start import RoundStart, Tools
 from parties.server.waiting_store import PAUSE
 from parties.storage.blobs.blobs import HarmedBlobError
@@ -56,10 +54,8 @@ class Computation:
         self._tools = tools
         self._over = over
         self._round_id = begun.config.round_id()
-        make = partial(Aggregate, begun.config, begun.server, begun.proof_key, begun.union, tools.memory)
-        most = at_once(begun.config.shape, tools.lane.threads)
-        self._sum = Accumulator(make, self._submission, tools.lane, most, self._observe_added, over)
-        self.retrievals = RetrievalBatcher(begun.config, begun.server, _retrieved(begun), tools.lane)
+        self._sum = tools.engine.sum(RoundWork(begun, records, self._submission, self._observe_added, over))
+        self.retrievals = tools.engine.answers(begun, _retrieved(begun))
         self.contributors = Contributors(begun, records, tools)
         self._noise = Noise(begun.config, tools.lane, tools.randomness)
         self.opened: Opened | None = None

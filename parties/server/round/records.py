@@ -158,6 +158,7 @@ class RoundRecords:
         carries: whether this server is a client's carrier.
         observe: hears of blobs that are altered or missing.
         recent: public parts that this server has put a moment ago.
+        lends: whether what only the carrier has to store may be held in memory alone here.
 
     Attributes:
         store: for what clients send: if the disk is full, they are told to come back.
@@ -179,6 +180,8 @@ class RoundRecords:
         carries: Callable[[str], bool] = lambda client: True,
         observe: Observer = unobserved,
         recent: RecentParts | None = None,
+        *,
+        lends: bool = True,
     ) -> None:
         self.store = store
         self.own = own or store
@@ -188,7 +191,7 @@ class RoundRecords:
         self.carries = carries
         self._config = config
         self._session_trees = session_trees
-        self._on_loan = _Shelf(LOAN_BYTES)
+        self._on_loan = _Shelf(LOAN_BYTES if lends else 0)
         self._recent = RecentParts(0) if recent is None else recent
         self._awaited: dict[str, trio.Event] = {}
         self._noted: set[KnownPart] = set()

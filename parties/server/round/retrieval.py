@@ -12,6 +12,7 @@ from fsl_async.server.retrieval import PermutedModel, Query
 from parties.compute import ComputeLane
 from parties.outcome import Model
 from parties.server.refusals import RequestRefusedError
+from parties.server.round.engine import Answers
 
 QUERIES_PER_PASS = 16
 PASS_BYTES = 2**26
@@ -27,7 +28,7 @@ class _Waiting:
     answer: memoryview | None = None
 
 
-class RetrievalBatcher:
+class RetrievalBatcher(Answers):
     """Answers one round's retrievals.
 
     Args:
@@ -48,11 +49,7 @@ class RetrievalBatcher:
         self._permuted: PermutedModel | None = None
 
     async def answer(self, query: Query) -> memoryview:
-        """Wait for the answer to one query.
-
-        Raises:
-            RequestRefusedError: the round has ended.
-        """
+        """See `Answers.answer`."""
         waiting = _Waiting(query)
         try:
             await self._send.send(waiting)
@@ -64,7 +61,7 @@ class RetrievalBatcher:
         return waiting.answer
 
     async def work(self) -> None:
-        """Answer queries until cancelled; those that still wait are refused then, because the round has ended."""
+        """See `Answers.work`."""
         batch: list[_Waiting] = []
         try:
             async for first in self._receive:

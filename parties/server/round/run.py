@@ -29,10 +29,10 @@ from parties.server.refusals import RequestRefusedError
 from parties.server.round.aggregating import Aggregation
 from parties.server.round.assembly import RequestAssembly
 from parties.server.round.course import course_of
+from parties.server.round.engine import Answers
 from parties.server.round.outbox import Outbox
 from parties.server.round.quota import RoundQuota
 from parties.server.round.records import RoundRecords
-from parties.server.round.retrieval import RetrievalBatcher
 from parties.server.round.start import RoundStart, Tools
 from parties.server.round.timers import Timers
 from parties.server.round.times import ACTIVITIES, Stopwatch
@@ -95,7 +95,7 @@ class RoundRun:
         return self.course.state
 
     @property
-    def retrievals(self) -> RetrievalBatcher:
+    def retrievals(self) -> Answers:
         """Answers the clients' retrievals."""
         return self.course.retrievals
 

@@ -26,7 +26,6 @@ from parties.outcome import Done, Model, RoundOutcome, RoundReport
 from parties.server.evidence import Evidence
 from parties.server.round.conclusion import aborted_report
 from parties.server.round.outbox import Outbox
-from parties.server.round.retrieval import RetrievalBatcher
 from parties.server.round.start import RoundStart, Tools
 from parties.server.round.timers import Timers
 from parties.storage.store import Change
@@ -70,7 +69,7 @@ class Serving:
             state=begun.config.state,
         )
         self.terms = psr.Terms(begun.config.round_id(), begun.server, self._done.digest())
-        self.retrievals = RetrievalBatcher(begun.config, begun.server, begun.model, tools.lane)
+        self.retrievals = tools.engine.answers(begun, begun.model)
         self.model: Model = begun.model
         self.kept_state: Model = begun.state
         self.union: Model = begun.union

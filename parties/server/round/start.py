@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -11,7 +12,6 @@ import trio
 from fsl_async.config import RoundConfig
 from fsl_async.protocols.machine import Event
 from fsl_async.randomness import Randomness
-from fsl_async.server.sums import CellMemory
 from fsl_async.server_rules import OwnRule
 from parties.compute import ComputeLane
 from parties.events import Observer
@@ -21,6 +21,9 @@ from parties.server.ledger import Ledger
 from parties.server.peer.forwards import Forwards
 from parties.server.peer.link import PeerLink
 
+if TYPE_CHECKING:
+    from parties.server.round.engine import Engine
+
 
 class Tools(msgspec.Struct, frozen=True):
     """What a round needs of its server.
@@ -28,7 +31,7 @@ class Tools(msgspec.Struct, frozen=True):
     Attributes:
         nursery: where the round's tasks run.
         lane: where it computes.
-        memory: allocates the memory of its sum.
+        engine: makes its sum and its answers.
         evidence: takes what was seen against the protocol.
         ledger: what rounds have spent of the privacy budget.
         known: whether a client of that name is known here.
@@ -45,7 +48,7 @@ class Tools(msgspec.Struct, frozen=True):
 
     nursery: trio.Nursery
     lane: ComputeLane
-    memory: CellMemory
+    engine: Engine
     evidence: EvidenceBook
     ledger: Ledger
     known: Callable[[str], bool]

@@ -16,13 +16,13 @@ from fsl_async.config import RoundConfig
 from fsl_async.errors import StorageError
 from fsl_async.protocols import psr, ssa
 from fsl_async.protocols.machine import Event
-from fsl_async.server.sums import CellMemory
 from fsl_async.task import Task
 from fsl_async.wire.share_pieces import piece_digest, share_digest, spans_of
 from parties.events import unobserved
 from parties.server.evidence import EvidenceBook
 from parties.server.ledger import Ledger
 from parties.server.peer.forwards import ByLink, Forwards
+from parties.server.round.in_process import InProcess
 from parties.server.round.records import RoundRecords
 from parties.server.round.run import RoundRun
 from parties.server.round.shares import ShareRecords
@@ -76,7 +76,7 @@ def _tools(store: MemoryStore) -> Tools:
     return Tools(
         nursery=None,
         lane=LaneAtOnce(),
-        memory=CellMemory(),
+        engine=InProcess(LaneAtOnce()),
         evidence=EvidenceBook(store),
         ledger=Ledger(CONFIG.task, store),
         known=lambda name: True,

@@ -1,0 +1,139 @@
+"""What computes a round's sum, and the answers to its retrievals: one interface, whatever stands behind it.
+
+Nothing else in the server knows which engine it has: threads of its own process (`parties.server.round.in_process`), or
+workers on other hosts (`parties.cluster`).
+
+Rule: an engine takes no part in what a round decides. It adds whoever is put, and says nothing but whose submission is
+added; if it has lost what it had computed, it computes it again, and the round waits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import trio
+
+from fsl_async.server.aggregation import Aggregate, Submission
+from fsl_async.server.retrieval import Query
+from parties.outcome import Model
+from parties.status import EngineStatus
+
+if TYPE_CHECKING:
+    from parties.server.round.records import RoundRecords
+    from parties.server.round.start import RoundStart
+
+__all__ = ["Added", "Answers", "Engine", "Fetch", "RoundSum", "RoundWork"]
+
+Fetch: TypeAlias = Callable[[str], Awaitable[Submission]]
+Added: TypeAlias = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class RoundWork:
+    """What an engine is given of a round.
+
+    Attributes:
+        begun: what the round began with.
+        records: where its submissions are stored.
+        fetch: reads a client's submission with its bulk, and waits for bulk that is altered or missing.
+        on_added: called for each submission that is added, with the seconds that it took.
+        over: set when the round is over: its records are erased then, and its tasks are about to be cancelled.
+    """
+
+    begun: RoundStart
+    records: RoundRecords
+    fetch: Fetch
+    on_added: Added
+    over: trio.Event
+
+
+class RoundSum(ABC):
+    """The sum of one round as it grows.
+
+    Attributes:
+        seconds: how long adding has taken so far.
+    """
+
+    seconds: float
+
+    @property
+    @abstractmethod
+    def added(self) -> int:
+        """How many submissions are in the sum."""
+
+    @abstractmethod
+    def put(self, client: str) -> None:
+        """Have a client's stored submission added."""
+
+    @abstractmethod
+    async def work(self) -> None:
+        """Add what is put until cancelled."""
+
+    @abstractmethod
+    async def proofs(self, roster: frozenset[str]) -> dict[str, bytes]:
+        """Wait until everyone on the roster is added, and return their entries (see `Aggregate.batch`)."""
+
+    @abstractmethod
+    def settled(self, counted: frozenset[str]) -> AbstractAsyncContextManager[Aggregate]:
+        """The sum of exactly these clients, when all are added and all others taken out; nothing is added meanwhile."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Free the sum's memory: its share is formed, or the round is over; nothing is added any more."""
+
+
+class Answers(ABC):
+    """The answers to one round's retrievals.
+
+    Attributes:
+        answered: how many queries have been answered, repeats included, since the server was started.
+    """
+
+    answered: int
+
+    @abstractmethod
+    async def answer(self, query: Query) -> memoryview:
+        """Wait for the answer to one query.
+
+        Raises:
+            RequestRefusedError: the round has ended.
+        """
+
+    @abstractmethod
+    async def work(self) -> None:
+        """Answer queries until cancelled; those that still wait are refused then, because the round has ended."""
+
+
+class Engine(ABC):
+    """Makes what computes the rounds of one server.
+
+    Attributes:
+        reads_blobs: whether others than this process read what clients have sent: all of it must lie in blobs then.
+    """
+
+    reads_blobs = False
+
+    @abstractmethod
+    def sum(self, work: RoundWork) -> RoundSum:
+        """The sum of a round, at zero."""
+
+    @abstractmethod
+    def answers(self, begun: RoundStart, model: Model) -> Answers:
+        """The answers to a round's retrievals.
+
+        Args:
+            begun: what the round began with.
+            model: as the round retrieves it: of some blocks the union's rows alone.
+        """
+
+    async def run(self) -> None:
+        """Keep what it computes with at hand until cancelled; a round's work waits while there is none."""
+        await trio.sleep_forever()
+
+    def status(self) -> EngineStatus | None:
+        """How it stands, for people; None where there is nothing to say besides the rounds."""
+        return None
