@@ -8,7 +8,7 @@ from typing import Any
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
-from fsl_async.protocols import assembly, entry, epochs, psr, psu, sampling, ssa, toss
+from fsl_async.protocols import assembly, entry, epochs, partials, psr, psu, sampling, ssa, toss
 from fsl_async.protocols.machine import Event, State, Transitions
 from fsl_async.protocols.psr import client as psr_client
 from fsl_async.protocols.psu import client as psu_client
@@ -107,6 +107,33 @@ def _sampling_scene() -> Scene:
         ),
         events=_by_type((s.Frozen(asked), s.PeerAsked(("alice", "bob")))),
         harmless=frozenset((state, s.PeerAsked) for state in (s.Answering, s.Drawn, s.TooFew)),
+    )
+
+
+# ---- partials
+
+
+def _partials_scene() -> Scene:
+    p = partials
+    adding = p.step(p.step(p.begin(seal=2), p.Joined("a", 2)), p.Put(("alice", "bob")))
+    give = next(effect for effect in p.effects(adding) if isinstance(effect, p.Give))
+    events = [
+        p.Put(("carol",)),
+        p.Joined("b", 2),
+        p.Lost("a"),
+        p.Doubted("a"),
+        p.Added("a", give.order.number, ("alice", "bob"), 2),
+        p.Sealed("a", give.partial, 1, frozenset({"alice", "bob"})),
+        p.Wanted(frozenset({"alice"})),
+    ]
+    settling = p.step(adding, p.Wanted(frozenset({"alice", "bob"})))
+    return Scene(
+        name="partials",
+        table=p.ACCEPTS,
+        transitions=p.TRANSITIONS,
+        step=p.step,
+        states=_by_type([adding, settling, p.step(p.begin(seal=2), p.Wanted(frozenset()))]),
+        events=_by_type(events),
     )
 
 
@@ -377,6 +404,7 @@ def _psu_scene() -> Scene:
 SCENES = (
     _toss_scene(),
     _sampling_scene(),
+    _partials_scene(),
     _assembly_scene(),
     _ssa_scene(),
     _psr_scene(),

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fsl_async import FslError, Ring, Sparse, Task
-from fsl_async.protocols import assembly, entry, epochs, psr, psu, sampling, ssa, toss
+from fsl_async.protocols import assembly, entry, epochs, partials, psr, psu, sampling, ssa, toss
 from fsl_async.protocols.catalogue import machines
 from fsl_async.protocols.machine import Event, State
 from fsl_async.protocols.psr import client as psr_client
@@ -141,6 +141,19 @@ def psr_walks() -> Iterator[Walk]:
         )
 
 
+def partials_walks() -> Iterator[Walk]:
+    lists = [frozenset(some) for some in ({"1"}, {"2"}, {"1", "2"}, {"1", "2", "3"})]
+    events = [
+        *(partials.Put(tuple(sorted(some))) for some in lists),
+        *(event for name in ("a", "b") for event in (partials.Joined(name, 2), partials.Lost(name))),
+        *(partials.Doubted("a"), partials.Wanted(lists[2]), partials.Wanted(lists[0])),
+        *(partials.Added(name, order, ("1", "2"), 2) for name in ("a", "b") for order in range(2, 8, 2)),
+        *(partials.Sealed(name, number, 1, some) for name in ("a", "b") for number in (1, 3) for some in lists),
+        *(partials.Sealed("a", number, -1, lists[1]) for number in (3, 5, 7)),
+    ]
+    yield Walk(partials.begin(seal=2), partials.step, events)
+
+
 def entry_walks() -> Iterator[Walk]:
     configs = [config_of(4), config_of(5), config_of(5, hash_seed=D)]
     yield Walk(
@@ -226,6 +239,7 @@ WALKS = {
     ssa_client: ssa_client_walks,
     psu_client: psu_client_walks,
     epochs: epochs_walks,
+    partials: partials_walks,
     psr: psr_walks,
     psu: psu_walks,
 }
@@ -310,7 +324,9 @@ async def test_parties_take_declared_transitions_only(selection: str, monkeypatc
     steps = {(machine, check(machine, before, event, after)) for machine, before, event, after in taken}
     for machine in MACHINES:
         exercised = {triple for owner, triple in steps if owner is machine}
-        assert exercised or machine in (psr, sampling) or (machine is epochs and selection == "adaptive"), machine
+        assert exercised or machine in (partials, psr, sampling) or (machine is epochs and selection == "adaptive"), (
+            machine
+        )
     assert (ssa, (ssa.Concluded, ssa.PeerConclusion, ssa.Done)) in steps
     assert (ssa_client, (ssa_client.Submitted, ssa_client.Finish, ssa_client.Over)) in steps
 
