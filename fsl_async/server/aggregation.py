@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
+from typing import Literal
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from fsl_async.kernels.arrays import Blocks
 from fsl_async.ring import Elements
 from fsl_async.server.batch import Batch, Ground, Prepared
 from fsl_async.server.jobs import CUT_AT, Job, tree_of
+from fsl_async.server.merging import Content, merging
 from fsl_async.server.sums import BinSum, CellMemory, UnionSum, numbered
 from fsl_async.server.tree_totals import TreeTotals
 from fsl_async.task import Dense, Sparse, Task
@@ -192,6 +194,15 @@ class Aggregate:
         for block_sum in sums:
             block_sum.negate()
         self._dense = self._config.shape.ring.negate(self._dense)
+
+    def content(self) -> Content:
+        """The arrays that the sum is made of; not copied."""
+        sums: list[BinSum | UnionSum] = [*self._bins.values(), *self._unions.values()]
+        return [*(cells for block_sum in sums for cells in block_sum.content()), self._dense]
+
+    def merging(self, content: Content, sign: Literal[1, -1]) -> list[Job]:
+        """The jobs that add another sum of this round, or take it off; see `fsl_async.server.merging`."""
+        return merging(self._config.shape.ring, self.content(), content, sign)
 
     def release(self) -> None:
         """Give the memory back; this sum cannot be used any more."""

@@ -97,14 +97,18 @@ class BinSum:
         proofs = np.zeros((self._geometry.forests[number].trees, 2), dtype=np.uint64)
         return kernels.verifying_adder(evaluation, verification, self._cells[number], proofs, totals), proofs
 
+    def content(self) -> list[Words]:
+        """The cells, where there are any yet; not copied."""
+        return list(self._cells) if self._allocated else []
+
     def negate(self) -> None:
         """Turn the sum into its negative."""
-        for cells in self._cells if self._allocated else ():
+        for cells in self.content():
             _negate(cells, self._ring)
 
     def release(self) -> None:
         """Give the memory back; this sum cannot be used any more."""
-        for cells in self._cells if self._allocated else ():
+        for cells in self.content():
             self._memory.give_back(cells)
         self._cells = []
 
@@ -160,11 +164,14 @@ class UnionSum:
         ]
         return lambda segment, start, stop: adders[segment](start, stop)
 
+    def content(self) -> list[Words]:
+        """The cells; not copied."""
+        return [cells for segments in self._cells for cells in segments]
+
     def negate(self) -> None:
         """Turn the sum into its negative."""
-        for segments in self._cells:
-            for cells in segments:
-                _negate(cells, self._ring)
+        for cells in self.content():
+            _negate(cells, self._ring)
 
     def rows(self, chosen: RowNumbers) -> Elements:
         """The sum of some rows, ascending, zero outside the union: (rows, width)."""
