@@ -50,7 +50,7 @@ def test_merged_sums_are_the_sum_of_all(bits: int, verified: bool, server: int) 
 
 def test_a_sum_of_another_form_is_refused() -> None:
     play, _ = played(64, True)
-    other, _ = played(64, False)
+    other, _ = played(128, True)
     aggregate: Aggregate = play.start()[0]
     for content in (other.start()[0].content(), aggregate.content()[:-1], [*aggregate.content(), np.zeros(1)]):
         with pytest.raises(MisuseError, match="another form than the round"):
