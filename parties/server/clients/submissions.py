@@ -20,8 +20,8 @@ from parties.server.clients.answerer import NOTHING, Reply
 from parties.server.clients.deposits import Deposit, check_salts
 from parties.server.clients.parts import assemble, check_seed, keep, session_origin
 from parties.server.refusals import RequestRefusedError
-from parties.server.round.records import StoredSubmission
 from parties.server.round.run import RoundRun
+from parties.server.round.submission_reader import StoredSubmission
 from parties.server.sessions import StoredOrigin
 from parties.server.store_layout import RequestKey
 from parties.storage.store import Change

@@ -29,18 +29,17 @@ that outlive their round are stored by both servers. See docs/adr/0011.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 import trio
 
-from fsl_async.bounds import private_bytes, terms_of, verifier_bytes
+from fsl_async.bounds import private_bytes, verifier_bytes
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import tree_digest
 from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.errors import PeerViolationError
-from fsl_async.secrecy import Discreet
-from fsl_async.server.aggregation import Claim, Submission
+from fsl_async.server.aggregation import Submission
 from fsl_async.task import Task
 from fsl_async.wire.public_part import Layout, Part, Trees, counts_bytes, dense_bytes
 from parties.compute import ComputeLane, InlineLane
@@ -48,12 +47,11 @@ from parties.events import Observer, unobserved
 from parties.server.recent_parts import RecentParts, kept_alive
 from parties.server.round.reading_back import AlteredError, ReadBack
 from parties.server.round.shares import ShareRecords
+from parties.server.round.submission_reader import StoredSubmission, SubmissionReader
 from parties.server.store_layout import (
     KnownPart,
     RequestKey,
-    bound_name,
     client_key,
-    dense_name,
     known_part,
     part_name,
     round_prefix,
@@ -69,44 +67,8 @@ LOAN_BYTES: Final = 128 << 20
 IN_FLIGHT = 2
 """A commit lies in the store's log and in its file for a while."""
 
-NO_SHARES = memoryview(b"")
-
 SessionTrees: TypeAlias = Callable[[str], Awaitable[Submission]]
 """Finds the submission whose trees a client's session uses."""
-
-
-class StoredSubmission(Discreet, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A submission as it lies in the store, without its bulk.
-
-    Attributes:
-        client: whose it is.
-        name: its digest, as receipts and rosters have it.
-        msk: this server's master seed.
-        commitments: c₀ and c₁.
-        tree: the digest of its trees.
-        trees: where they come from.
-        query: the retrieval that brought them, and `query_part` the digest of its public part; 0 and empty otherwise.
-        part: the digest of its public part.
-        dense_salt: what its dense masks depend on; empty where the task has no dense blocks.
-        bind: what the proof of its bound is bound to; empty where the task has no bound.
-        dense: the digest under which the share of dense blocks lies here; empty where none does.
-        private: likewise of the private part of the proof of its bound.
-    """
-
-    hidden: ClassVar[frozenset[str]] = frozenset({"msk", "dense", "private"})
-    client: str
-    name: bytes
-    msk: bytes
-    commitments: tuple[bytes, bytes]
-    tree: bytes
-    trees: Trees
-    query: int
-    query_part: bytes
-    part: bytes
-    dense_salt: bytes = b""
-    bind: bytes = b""
-    dense: bytes = b""
-    private: bytes = b""
 
 
 class StoredRequest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -188,6 +150,7 @@ class RoundRecords:
         self.blobs = blobs or StoreBlobs(self.own)
         lane = lane or InlineLane()
         self._read = ReadBack(self.blobs, lane, config.shape, observe)
+        self._reader = SubmissionReader(self._read, config, self.part, self.session_trees)
         self.carries = carries
         self._config = config
         self._session_trees = session_trees
@@ -333,52 +296,32 @@ class RoundRecords:
         Raises:
             StorageError: no submission of that client is stored.
         """
-        stored = self._just_stored.pop(client, None) or await self._stored_submission(client)
-        layout = Layout.submission(self._config.shape, stored.trees)
+        stored = await self.stored_submission(client)
+        found = await self._reader.read(stored)
         own = RequestKey(client, "submit", 0)
-        part = Part(layout, await self.part(own, stored.part))
         self._recent.let_go(self._part_key(own, stored.part))  # whoever asks for a submission adds it
-        return Submission(
-            client=client,
-            msk=stored.msk,
-            commitments=stored.commitments,
-            tree=stored.tree,
-            trees=await self._trees(stored, part),
-            part=part,
-            dense=await self._dense(stored) if stored.dense else NO_SHARES,
-            dense_salt=stored.dense_salt,
-            claim=await self._claim(stored) if terms_of(self._config.shape) else None,
-        )
+        return found
+
+    async def session_trees(self, client: str) -> Part:
+        """The trees of a client's session, on which its hints ride."""
+        return (await self._session_trees(client)).trees
 
     def hold_submission(self, submission: StoredSubmission) -> None:
         """Hold what has just been stored of a submission until it is asked for: it soon is."""
         self._just_stored[submission.client] = submission
 
-    async def _stored_submission(self, client: str) -> StoredSubmission:
+    async def stored_submission(self, client: str) -> StoredSubmission:
+        """A submission without its bulk.
+
+        Raises:
+            StorageError: no submission of that client is stored.
+        """
+        held = self._just_stored.pop(client, None)
+        if held is not None:
+            return held
         place = f"{self.prefix}/submissions/{client_key(client)}"
         stored: StoredSubmission = decode_stored(await self.store.blob(place), StoredSubmission, place)
         return stored
-
-    async def _claim(self, stored: StoredSubmission) -> Claim:
-        """What shows that a submission is within the task's bound."""
-        if not stored.private:
-            return Claim(None, stored.bind, stored.name)
-        place = bound_name(self.prefix, stored.client, stored.private)
-        return Claim(await self._read.private(place, stored.private, stored.msk), stored.bind, stored.name)
-
-    async def _dense(self, stored: StoredSubmission) -> memoryview:
-        """The share of dense blocks that a submission has brought."""
-        return await self._read.dense(dense_name(self.prefix, stored.client, stored.dense), stored.dense, stored.msk)
-
-    async def _trees(self, stored: StoredSubmission, part: Part) -> Part:
-        match stored.trees:
-            case Trees.OWN:
-                return part
-            case Trees.RETRIEVAL:
-                key = RequestKey(stored.client, "retrieve", stored.query)
-                return Part(Layout.retrieval(self._config.shape), await self.part(key, stored.query_part))
-            case Trees.SESSION:
-                return (await self._session_trees(stored.client)).trees
 
     # ---- shares of the counts
 

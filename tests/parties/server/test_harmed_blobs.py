@@ -14,7 +14,7 @@ import trio
 from parties.events import Warned
 from parties.outcome import Aborted, Done
 from parties.server.limits import Schedule
-from parties.server.round.records import StoredSubmission
+from parties.server.round.submission_reader import StoredSubmission
 from parties.simulation.network import SERVERS
 from parties.testing import AtTime, AtWrite, Crash, Fault, SlowDisk, SpoiltBlobs
 from parties.testing.faults import Moment

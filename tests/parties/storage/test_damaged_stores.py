@@ -25,7 +25,8 @@ from parties.outcome import Done, RoundReport
 from parties.server.admission import Enrolment, ListOnly, StoredEnrolment
 from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.history import Arrays, History, Progress, Restore
-from parties.server.round.records import RoundRecords, StoredRequest, StoredSubmission
+from parties.server.round.records import RoundRecords, StoredRequest
+from parties.server.round.submission_reader import StoredSubmission
 from parties.server.round.times import Measured, Stopwatch
 from parties.server.round.toss import TossRun
 from parties.server.sessions import Sessions, StoredOrigin

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from parties.server.round.records import StoredSubmission
+from parties.server.round.submission_reader import StoredSubmission
 from parties.settings.writing import free_addresses, to_toml
 from tests.support.object_store import options, s3
 from tests.system.deployment.deployed import Deployed, deployed, doors_of, give_doors, sum_of

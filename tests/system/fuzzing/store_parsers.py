@@ -27,8 +27,9 @@ from parties.server.admission import Anyone, Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.history import Arrays, History, Progress, SessionSeed
 from parties.server.ledger import Charge, Ledger
-from parties.server.round.records import RoundRecords, StoredSubmission
+from parties.server.round.records import RoundRecords
 from parties.server.round.sample import SampleRun
+from parties.server.round.submission_reader import StoredSubmission
 from parties.server.round.times import Measured, Stopwatch
 from parties.server.round.toss import TossRun
 from parties.server.sessions import Sessions
