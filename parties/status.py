@@ -267,6 +267,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
         forwards_waiting: how many parts are to be forwarded to the other server and have not been, with doors or
             without.
         blobs: where its bulk is; None where that is not known.
+        engine: what computes its rounds; None where its own process does.
     """
 
     server: int
@@ -290,6 +291,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     doors: tuple[DoorStatus, ...] | None = None
     forwards_waiting: int = 0
     blobs: BlobsStatus | None = None
+    engine: EngineStatus | None = None
 
     @staticmethod
     def away(server: int, task: str, task_digest: bytes, statement_keys: tuple[bytes, bytes]) -> ServerStatus:

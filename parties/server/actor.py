@@ -93,6 +93,7 @@ class Actor:
 
     async def begin(self, nursery: trio.Nursery) -> None:
         """Continue where the store has it; rounds and the actor run in a nursery that ends with the server."""
+        nursery.start_soon(self.sequence.engine.run, self.setup.observe)
         await self.sequence.begin(nursery)
         nursery.start_soon(self._act)
 

@@ -358,6 +358,7 @@ class Server:
             doors=None if self.doors is None else self.doors(),
             forwards_waiting=0 if self._orders is None else self._orders.waiting,
             blobs=None if self.setup.blobs is None else self.actor.records.blobs.status(),
+            engine=self.actor.sequence.engine.status(),
         )
 
     def _statement_keys(self) -> tuple[bytes, bytes]:

@@ -16,6 +16,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 import trio
+from nacl.public import PrivateKey
 
 from fsl_async.error_groups import leaves
 from fsl_async.errors import MisuseError
@@ -26,6 +27,9 @@ from fsl_async.task import Task
 from fsl_async.wire.codec import Message
 from parties.client.client import Client
 from parties.client.setup import ClientSetup
+from parties.cluster.engine import ClusterEngine
+from parties.cluster.partial_sum import Pace
+from parties.cluster.station import Station, StationSetup
 from parties.compute import InlineLane
 from parties.errors import RequestDeniedError, ServerBusyError
 from parties.events import RoundSettled, ServerEvent
@@ -33,11 +37,13 @@ from parties.outcome import Model, RoundReport
 from parties.server.door.door import Door, DoorSetup
 from parties.server.doors.core import DoorServer
 from parties.server.limits import Schedule
+from parties.server.round.engine import Engine
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
 from parties.simulation.network import SERVERS, Network
 from parties.testing.faults import AtTime, AtTransition, SpoiltBlobs
 from parties.testing.machines import MACHINES
+from parties.testing.played_cluster import PlayedCluster
 from parties.testing.processes import Life
 from parties.testing.recorder import Transition
 from parties.testing.round_faults import AbortRound, CloseNow, Fault
@@ -57,6 +63,9 @@ ResultT = TypeVar("ResultT")
 Behaviour: TypeAlias = Callable[[Client], Awaitable[None]]
 """What a client does in one life; when it returns, the client is not started again."""
 
+RELEASE = "played"
+PACE = Pace(task_seconds=1.0, patience=20.0)
+
 MakeServer: TypeAlias = Callable[[ServerSetup], Server]
 MakeClient: TypeAlias = Callable[[ClientSetup], Client]
 
@@ -69,6 +78,8 @@ class World(Surroundings):
         network: makes the parties.
         schedule: when rounds close.
         doors: how many doors each server has, which are processes of their own, called S0.door-1 and so on.
+        workers: how many workers compute for each server, likewise, called S0.worker-1; with none it does so itself.
+        clusters: each server's workers.
         servers: S0 and S1, each in its present life.
         events: every event that a server reported, in order, with the time and the server's name.
         settled: by server and number, the report of a round.
@@ -90,12 +101,15 @@ class World(Surroundings):
         make_server: tuple[MakeServer, MakeServer],
         horizon: float,
         doors: tuple[int, int] = (0, 0),
+        workers: tuple[int, int] = (0, 0),
     ) -> None:
         super().__init__(seed, faults, MACHINES, horizon, RoundLegend(), _between_servers, _is_passing)
         self.task = task
         self.network = network
         self.schedule = schedule
         self.doors = doors
+        self.workers = workers
+        self.clusters = tuple(PlayedCluster(f"{name}.cluster") for name in SERVERS)
         self.servers: list[Server] = []
         self.events: list[tuple[float, str, ServerEvent]] = []
         self.settled: tuple[dict[int, RoundReport], dict[int, RoundReport]] = ({}, {})
@@ -151,6 +165,8 @@ class World(Surroundings):
             self.keep(name, partial(self._live_as_server, index))
             for door in door_names(index, self.doors[index]):
                 self.keep(door, partial(self._live_as_door, index))
+            for worker in worker_names(index, self.workers[index]):
+                self.keep(worker, partial(self._live_as_worker, index))
         for fault in self._operators:
             if isinstance(fault.point, AtTime):
                 self._nursery.start_soon(self._operate_at, fault, fault.point.seconds)
@@ -167,6 +183,7 @@ class World(Surroundings):
             observe=partial(self._observe, life, index),
             watch=partial(self._watch, life),
             clock=partial(self.wall_clock, name),
+            engine=self._engine_of(index, life),
         )
         server = self.servers[index] = self._make_server[index](setup)
         async with trio.open_nursery() as nursery:
@@ -188,6 +205,28 @@ class World(Surroundings):
         blobs = self.open_blobs(life) if self.doors[index] else None
         recent = 0 if self._spoils_blobs else setup.recent
         return replace(setup, address=links[index], peer_address=links[1 - index], blobs=blobs, recent=recent)
+
+    def _engine_of(self, index: int, life: Life) -> Engine | None:
+        """The workers of a server, if it has any."""
+        if not self.workers[index]:
+            return None
+        source = SeededSource(self.seed, "workers of", life.process.name, str(life.number))
+        lane = self.network.servers[index].setup.lane
+        return ClusterEngine(self.clusters[index], SERVERS[index].encode(), RELEASE, lane, source, PACE)
+
+    async def _live_as_worker(self, index: int, life: Life) -> None:
+        """A worker of a server's."""
+        station = Station(
+            StationSetup(
+                blobs=self.share_blobs(life, SERVERS[index]),
+                owner=SERVERS[index].encode(),
+                lane=self.network.servers[index].setup.lane,
+                release=RELEASE,
+                secret=PrivateKey(SeededSource(self.seed, life.process.name, str(life.number))(32)),
+                clock=trio.current_time,
+            )
+        )
+        await self.clusters[index].live(station, life)
 
     async def _live_as_door(self, index: int, life: Life) -> None:
         """A door of a server's; it is reached at an address of its own."""
@@ -324,6 +363,11 @@ def door_names(index: int, count: int) -> tuple[str, ...]:
     return tuple(f"{SERVERS[index]}.door-{number}" for number in range(1, count + 1))
 
 
+def worker_names(index: int, count: int) -> tuple[str, ...]:
+    """The names of a server's workers, as processes."""
+    return tuple(f"{SERVERS[index]}.worker-{number}" for number in range(1, count + 1))
+
+
 def _between_servers(connection: Connection) -> bool:
     return connection.sender in SERVERS and connection.receiver in SERVERS
 
@@ -360,6 +404,7 @@ async def world(
     horizon: float = HORIZON,
     computing: float = 0.0,
     doors: tuple[int, int] = (0, 0),
+    workers: tuple[int, int] = (0, 0),
 ) -> AsyncIterator[World]:
     """Run S0 and S1 in a simulated world, on a clock that jumps (`trio.testing.MockClock`).
 
@@ -379,13 +424,15 @@ async def world(
         horizon: virtual seconds after which the world ends with an error.
         computing: virtual seconds that each piece of a party's heavy computation takes.
         doors: how many doors S0 and S1 have; a server without any takes its clients itself.
+        workers: how many workers compute for S0 and S1; a server without any computes itself.
 
     Raises:
         MisuseError: the model does not fit the task, the clock does not jump, or a fault names an unknown party.
         HorizonError: the world has reached its horizon.
     """
-    inner = (*door_names(0, doors[0]), *door_names(1, doors[1]))
+    inner = [*door_names(0, doors[0]), *door_names(1, doors[1])]
+    inner += [*worker_names(0, workers[0]), *worker_names(1, workers[1])]
     refuse_unknown(faults, (*SERVERS, *inner, *clients), "name the clients that faults strike in clients=[…]")
     network, schedule = Network(task, model, seed, _Lane(computing)), schedule or Schedule(clients=task.max_clients)
-    async with entered(World(task, network, seed, faults, schedule, make_server, horizon, doors)) as made:
+    async with entered(World(task, network, seed, faults, schedule, make_server, horizon, doors, workers)) as made:
         yield made

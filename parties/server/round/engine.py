@@ -19,6 +19,7 @@ import trio
 
 from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.server.retrieval import Query
+from parties.events import Observer
 from parties.outcome import Model
 from parties.status import EngineStatus
 
@@ -130,8 +131,12 @@ class Engine(ABC):
             model: as the round retrieves it: of some blocks the union's rows alone.
         """
 
-    async def run(self) -> None:
-        """Keep what it computes with at hand until cancelled; a round's work waits while there is none."""
+    async def run(self, observe: Observer) -> None:
+        """Keep what it computes with at hand until cancelled; a round's work waits while there is none.
+
+        Args:
+            observe: hears of what an operator should look at.
+        """
         await trio.sleep_forever()
 
     def status(self) -> EngineStatus | None:

@@ -57,6 +57,10 @@ class ReadBack:
         """
         return await self._found(place, partial(self._is_part, purpose, name))
 
+    async def trees(self, place: str, layout: Layout, name: bytes) -> memoryview:
+        """The trees of a session that were put for this round, by the digest of the trees; see `part`."""
+        return await self._found(place, lambda content: _has_trees(layout, content, name))
+
     async def dense(self, place: str, name: bytes, seed: bytes) -> memoryview:
         """A share of dense blocks, whose digest is keyed with its client's seed; see `part`."""
         return await self._found(place, lambda content: same(dense_digest(content, seed), name))
@@ -84,6 +88,10 @@ class ReadBack:
             if layout.size == len(content):
                 return same(public_digest(layout, content, tree_digest(layout, content)), name)
         return False
+
+
+def _has_trees(layout: Layout, content: memoryview, name: bytes) -> bool:
+    return len(content) == layout.size and same(tree_digest(layout, content), name)
 
 
 def layouts_of(task: Task, purpose: str) -> list[Layout]:

@@ -1,0 +1,180 @@
+"""The workers that a server uses: those of its cluster that greet it as they must, for as long as they are there.
+
+A worker of another release, with the blobs of another server or without AES is refused by name, once in its life. One
+that fails is left alone for a while, and greeted again with nothing in hand.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import trio
+
+from fsl_async.errors import MisuseError
+from parties.cluster.cluster import Cluster, ClusterAwayError, Members, Reply, WorkerLostError
+from parties.cluster.orders import HelloReport, decoded
+from parties.events import Observer, Warned, unobserved
+
+__all__ = ["PAUSE", "PORTABLE", "Crew", "Hand", "Listener"]
+
+_log = logging.getLogger("parties.cluster")
+
+PAUSE = 2.0
+"""Seconds until a cluster that is away, or a worker that has failed, is tried again."""
+
+PORTABLE = "portable"
+
+
+@dataclass(frozen=True)
+class Hand:
+    """A worker that is used.
+
+    Attributes:
+        name: its name.
+        host: where it runs.
+        key: orders are sealed to it.
+        threads: with how many it computes.
+    """
+
+    name: str
+    host: str
+    key: bytes
+    threads: int
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Whoever gives workers something to do.
+
+    Attributes:
+        joined: called with a worker that is there, with nothing in hand.
+        lost: called with the name of one that is gone.
+    """
+
+    joined: Callable[[Hand], None]
+    lost: Callable[[str], None]
+
+
+class Crew:
+    """Keeps the workers of one cluster at hand.
+
+    Args:
+        cluster: which.
+        owner: whose blobs they must have.
+        release: the release that they must have.
+
+    Attributes:
+        observe: hears of what an operator should look at.
+        connected: whether the cluster is connected.
+        takes_portable: whether kernels without AES are taken, because the server has no others.
+        hands: the workers that are used, by name.
+    """
+
+    def __init__(self, cluster: Cluster, owner: bytes, release: str) -> None:
+        self.connected = False
+        self.hands: dict[str, Hand] = {}
+        self._cluster = cluster
+        self._owner = owner
+        self._release = release
+        self.takes_portable = False
+        self.observe: Observer = unobserved
+        self._members: Members = {}
+        self._refused: set[str] = set()
+        self._listeners: list[Listener] = []
+        self._greeting: set[str] = set()
+        self._told = ""
+
+    async def run(self) -> None:
+        """Stay connected until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    await self._cluster.stay_connected(lambda members: self._changed(nursery, members))
+                except ClusterAwayError as error:
+                    self._away(nursery, str(error))
+                await trio.sleep(PAUSE)
+
+    @contextmanager
+    def heard_by(self, listener: Listener) -> Iterator[None]:
+        """Within this context a listener hears of the workers, first of those that are there."""
+        self._listeners.append(listener)
+        try:
+            for hand in self.hands.values():
+                listener.joined(hand)
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    async def call(self, worker: str, action: str, order: bytes) -> Reply:
+        """See `Cluster.call`."""
+        return await self._cluster.call(worker, action, order)
+
+    def dismiss(self, worker: str, why: str) -> None:
+        """A worker has failed: it is not used for a while."""
+        if worker in self.hands:
+            self.observe(Warned(about="compute", explanation=f"worker {worker} has failed: {why}"))
+            self._lose(worker)
+
+    def _away(self, nursery: trio.Nursery, why: str) -> None:
+        self._changed(nursery, {})
+        self.connected = False
+        if why != self._told:
+            self._told = why
+            self.observe(Warned(about="compute", explanation=f"{why}; what it computes waits"))
+
+    def _changed(self, nursery: trio.Nursery, members: Members) -> None:
+        if not self.connected:
+            _log.info("connected with the cluster at %s: %d workers", self._cluster.where, len(members))
+        self.connected, self._told, self._members = True, "", dict(members)
+        self._refused &= members.keys()
+        for name in [name for name in self.hands if name not in members]:
+            _log.warning("worker %s is gone: what it held is given out again", name)
+            self._lose(name)
+        for name in members.keys() - self.hands.keys() - self._greeting - self._refused:
+            self._greeting.add(name)
+            nursery.start_soon(self._greet, name)
+
+    def _lose(self, name: str) -> None:
+        del self.hands[name]
+        for listener in self._listeners:
+            listener.lost(name)
+
+    async def _greet(self, name: str) -> None:
+        """Use a worker, if it is as it must be."""
+        try:
+            report = decoded((await self._cluster.call(name, "hello", b"")).report, HelloReport)
+        except WorkerLostError as error:
+            _log.warning("worker %s does not answer: %s", name, error)
+            await trio.sleep(PAUSE)
+            return
+        except MisuseError as error:
+            self._refuse(name, f"it says {error}")
+            return
+        finally:
+            self._greeting.discard(name)
+        if name not in self._members or name in self.hands:
+            return
+        if wrong := self._wrong(report):
+            self._refuse(name, wrong)
+            return
+        hand = self.hands[name] = Hand(name, self._members[name], report.key, max(1, report.threads))
+        _log.info("worker %s on %s computes with %d threads", name, hand.host, hand.threads)
+        for listener in self._listeners:
+            listener.joined(hand)
+
+    def _wrong(self, report: HelloReport) -> str:
+        """Why a worker cannot be used; empty if it can."""
+        if report.release != self._release:
+            return f"it has release {report.release}, and this server {self._release}; install the same on both"
+        if report.owner != self._owner:
+            return "it has the blobs of another server or task; start it with this server's file"
+        if report.isa == PORTABLE and not self.takes_portable:
+            return "its processor has no AES instructions, and it would take a hundred times as long"
+        return ""
+
+    def _refuse(self, name: str, why: str) -> None:
+        self._refused.add(name)
+        self.observe(Warned(about="compute", explanation=f"worker {name} is not used: {why}"))

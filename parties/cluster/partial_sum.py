@@ -1,0 +1,376 @@
+"""A round's sum on workers: the machine of `fsl_async.protocols.partials`, fed and obeyed.
+
+Rules: one task takes events and changes the state; calls to workers run beside it and report what came. A partial is
+checked against what its worker was given before the machine hears of it: its list, its round and its form. The state
+that the machine is left in is not stored: a server that is started again begins its sum anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from fsl_async.digests import Buffer
+from fsl_async.errors import MisuseError, StorageError
+from fsl_async.protocols import partials
+from fsl_async.protocols.partials import Added, Doubted, Forget, Give, Joined, Lost, Put, Seal, Sealed, Settled, Wanted
+from fsl_async.server.aggregation import Aggregate
+from fsl_async.server.batch_size import at_once
+from fsl_async.server.merging import Content
+from fsl_async.union import pack_union
+from fsl_async.wire.public_part import Trees
+from parties.cluster.cluster import Reply, WorkerLostError
+from parties.cluster.crew import PAUSE, Crew, Hand, Listener
+from parties.cluster.orders import (
+    AddedReport,
+    AddOrder,
+    Brief,
+    DropOrder,
+    SealedReport,
+    SealOrder,
+    SessionTrees,
+    decoded,
+    encoded,
+    sealed,
+    session_layouts,
+)
+from parties.compute import ComputeLane
+from parties.concurrency import RecurringEvent
+from parties.server.round.engine import RoundSum, RoundWork
+from parties.server.round.submission_reader import StoredSubmission
+from parties.server.store_layout import client_key, round_prefix
+
+_log = logging.getLogger("parties.cluster")
+
+__all__ = ["MOST_SEALED", "ClusterSum", "Naming", "Pace"]
+
+FoundT = TypeVar("FoundT")
+
+MOST_SEALED = 256
+"""Clients in a partial: to send and merge it takes about as long as to evaluate a dozen of them."""
+
+MOST_ORDERED = 1024
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How much a worker is told at a time.
+
+    Attributes:
+        task_seconds: about how long an order takes.
+        patience: seconds after which a worker that does not answer is doubted.
+    """
+
+    task_seconds: float
+    patience: float
+
+
+@dataclass(frozen=True)
+class Naming:
+    """Which sum this is: of which life of the server, and which of that life."""
+
+    life: bytes
+    number: int
+
+
+@dataclass(frozen=True)
+class _Said:
+    """An event for the machine, and the sum that comes with it."""
+
+    event: partials.SumEvent
+    content: Content = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """What a sum needs while it works: a nursery for its calls, and what every worker must know of the round."""
+
+    nursery: trio.Nursery
+    brief: Brief
+
+
+class ClusterSum(RoundSum):
+    """The sum of one round.
+
+    Args:
+        work: the round.
+        crew: the workers.
+        lane: where partials are merged and shares are formed, in this process.
+        naming: which sum this is.
+        pace: how much a worker is told at a time.
+        on_bytes: called with the bytes of each partial that comes.
+    """
+
+    def __init__(
+        self,
+        work: RoundWork,
+        crew: Crew,
+        lane: ComputeLane,
+        naming: Naming,
+        pace: Pace,
+        on_bytes: Callable[[int], None],
+    ) -> None:
+        self._work = work
+        self._crew = crew
+        self._lane = lane
+        self._naming = naming
+        self._pace = pace
+        self._on_bytes = on_bytes
+        self._say, self._said = trio.open_memory_channel[_Said](float("inf"))
+        self.state: partials.PartialSum = partials.begin(MOST_SEALED)
+        self._under_way: frozenset[partials.Effect] = frozenset()
+        self._given: dict[int, set[str]] = {}
+        self._sizes: dict[str, int] = {}
+        self._entries: dict[str, bytes] = {}
+        self._aggregate: Aggregate | None = None
+        self._progress, self._moved = RecurringEvent(), RecurringEvent()
+        self._merging = trio.Lock()
+        self._released = False
+        self.seconds = 0.0
+
+    # ---- what a round asks of it
+
+    @property
+    def added(self) -> int:
+        """See `RoundSum.added`."""
+        return len(self._entries)
+
+    def put(self, client: str) -> None:
+        """See `RoundSum.put`."""
+        self._tell(Put((client,)))
+
+    async def work(self) -> None:
+        """See `RoundSum.work`."""
+        brief = await self._briefing()
+        async with trio.open_nursery() as nursery:
+            desk = _Desk(nursery, brief)
+            listener = Listener(joined=self._hear_of, lost=lambda name: self._tell(Lost(name)))
+            with self._crew.heard_by(listener):
+                async for said in self._said:
+                    for each in self._together(said):
+                        await self._take(each, desk)
+
+    async def proofs(self, roster: frozenset[str]) -> dict[str, bytes]:
+        """See `RoundSum.proofs`."""
+        clients = sorted(roster)
+        for client in clients:
+            while client not in self._entries:
+                await self._progress.wait()
+        return {client: self._entries[client] for client in clients}
+
+    @asynccontextmanager
+    async def settled(self, counted: frozenset[str]) -> AsyncIterator[Aggregate]:
+        """See `RoundSum.settled`."""
+        await self.proofs(counted)
+        self._tell(Wanted(counted))
+        while not (isinstance(self.state, Settled) and self.state.counted == counted):
+            await self._moved.wait()
+        async with self._merging:
+            yield await self._sum()
+
+    def release(self) -> None:
+        """See `RoundSum.release`."""
+        self._released = True
+        if self._aggregate is not None:
+            self._aggregate.release()
+            self._aggregate = None
+
+    # ---- events
+
+    def _tell(self, event: partials.SumEvent, content: Content = ()) -> None:
+        self._say.send_nowait(_Said(event, content))
+
+    def _hear_of(self, hand: Hand) -> None:
+        size = self._sizes.setdefault(hand.name, at_once(self._work.begun.config.shape, hand.threads))
+        self._tell(Joined(hand.name, size))
+
+    def _together(self, said: _Said) -> list[_Said]:
+        """What has come by now, submissions that follow each other as one event."""
+        found = [said]
+        while self._said.statistics().current_buffer_used:
+            following = self._said.receive_nowait()
+            last = found[-1].event
+            if isinstance(following.event, Put) and isinstance(last, Put):
+                found[-1] = _Said(Put(last.clients + following.event.clients))
+            else:
+                found.append(following)
+        return found
+
+    async def _take(self, said: _Said, desk: _Desk) -> None:
+        event, before = said.event, self.state
+        after = partials.step(before, event)
+        if isinstance(event, Sealed) and after.counting != before.counting:
+            async with self._merging:
+                if self._released:
+                    return
+                aggregate = await self._sum()
+                try:
+                    jobs = aggregate.merging(said.content, event.sign)
+                except MisuseError as error:
+                    self._crew.dismiss(event.worker, str(error))
+                    return
+                await self._lane.run_all(jobs)
+        self.state = after
+        effects = partials.effects(after)
+        for effect in effects:
+            if effect not in self._under_way:
+                desk.nursery.start_soon(self._perform, effect, desk)
+        self._under_way = frozenset(effects)
+        self._moved.set()
+
+    async def _sum(self) -> Aggregate:
+        if self._aggregate is None:
+            begun = self._work.begun
+            make = partial(Aggregate, begun.config, begun.server, begun.proof_key, begun.union)
+            self._aggregate = await self._lane.run(make)
+        return self._aggregate
+
+    # ---- calls to workers
+
+    async def _perform(self, effect: partials.Effect, desk: _Desk) -> None:
+        hand = self._crew.hands.get(effect.worker)
+        if hand is None:
+            return
+        try:
+            match effect:
+                case Give():
+                    await self._give(effect, hand, desk)
+                case Seal():
+                    await self._take_partial(effect, desk)
+                case Forget(but=but):
+                    drop = DropOrder(
+                        life=self._naming.life, sum=self._naming.number, but=but, below=self.state.next_number
+                    )
+                    await self._crew.call(hand.name, "drop", encoded(drop))
+        except (WorkerLostError, MisuseError) as error:
+            self._crew.dismiss(hand.name, str(error))
+
+    async def _call(self, worker: str, action: str, order: bytes, desk: _Desk) -> Reply:
+        """Call a worker, and doubt it if it takes too long."""
+        done = trio.Event()
+
+        async def doubt() -> None:
+            with trio.move_on_after(self._pace.patience):
+                await done.wait()
+            if not done.is_set():
+                self._tell(Doubted(worker))
+
+        desk.nursery.start_soon(doubt)
+        try:
+            return await self._crew.call(worker, action, order)
+        finally:
+            done.set()
+
+    async def _give(self, effect: Give, hand: Hand, desk: _Desk) -> None:
+        order = await self._order(effect, desk.brief)
+        if order is None:
+            return
+        self._given.setdefault(effect.partial, set()).update(effect.order.clients)
+        reply = await self._call(hand.name, "add", sealed(order, hand.key), desk)
+        report = decoded(reply.report, AddedReport)
+        if report.entries.keys() | report.harmed.keys() != frozenset(effect.order.clients):
+            raise MisuseError("it has added others than it was told to")
+        self._count(report)
+        for client, why in report.harmed.items():
+            desk.nursery.start_soon(self._mend, client, why)
+        size = self._sizes[hand.name] = self._size(report, self._sizes[hand.name])
+        self._tell(Added(hand.name, effect.order.number, tuple(report.entries), size))
+
+    def _count(self, report: AddedReport) -> None:
+        each = report.seconds / max(1, len(report.entries))
+        self.seconds += report.seconds
+        fresh = [client for client in report.entries if client not in self._entries]
+        self._entries |= report.entries
+        for client in fresh:
+            self._work.on_added(client, each)
+        self._progress.set()
+
+    def _size(self, report: AddedReport, before: int) -> int:
+        """How many clients take a worker about as long as an order should."""
+        if not report.entries or report.seconds <= 0:
+            return before
+        fitting = round(self._pace.task_seconds * len(report.entries) / report.seconds)
+        return max(1, min(fitting, 2 * before, MOST_ORDERED))
+
+    async def _take_partial(self, effect: Seal, desk: _Desk) -> None:
+        order = SealOrder(life=self._naming.life, sum=self._naming.number, partial=effect.partial)
+        reply = await self._call(effect.worker, "seal", encoded(order), desk)
+        report = decoded(reply.report, SealedReport)
+        clients = frozenset(report.clients)
+        if report.round_id != self._work.begun.config.round_id():
+            raise MisuseError(f"it sends a partial of round {report.round_id.hex()[:16]}, which is another one")
+        if len(clients) != len(report.clients) or not clients <= self._given.get(effect.partial, set()):
+            raise MisuseError("it sends a partial with clients that it was not given for it, or twice")
+        self._on_bytes(sum(array.nbytes for array in reply.arrays))
+        self._tell(Sealed(effect.worker, effect.partial, effect.sign, clients), reply.arrays)
+
+    async def _mend(self, client: str, why: str) -> None:
+        """Have a submission given out again, once its bulk can be read here: this names it while it cannot."""
+        _log.warning("a worker could not add the submission of %s: %s", client, why)
+        if await self._unless_over(self._work.fetch, client) is not None:
+            await trio.sleep(PAUSE)
+            self._tell(Put((client,)))
+
+    # ---- what an order is made of
+
+    async def _order(self, effect: Give, brief: Brief) -> AddOrder | None:
+        """An order, with what the store has of its submissions; None if the round is over."""
+        stored: list[StoredSubmission] = []
+        sessions: dict[str, SessionTrees] = {}
+        for client in effect.order.clients:
+            found = await self._unless_over(self._work.records.stored_submission, client)
+            if found is None:
+                return None
+            stored.append(found)
+            if found.trees is Trees.SESSION:
+                sessions[client] = await self._lay_out(client)
+        return AddOrder(
+            brief=brief,
+            partial=effect.partial,
+            number=effect.order.number,
+            submissions=tuple(stored),
+            sessions=sessions,
+        )
+
+    async def _unless_over(self, read: Callable[[str], Awaitable[FoundT]], client: str) -> FoundT | None:
+        """What is stored of a client; None where it is erased because the round is over."""
+        try:
+            return await read(client)
+        except StorageError:
+            if not self._work.over.is_set():
+                raise
+            return None
+
+    async def _lay_out(self, client: str) -> SessionTrees:
+        """Put a session's trees where workers find them."""
+        trees = await self._work.records.session_trees(client)
+        layouts = session_layouts(self._work.begun.config)
+        kind = next(kind for kind, layout in layouts.items() if layout == trees.layout)
+        return SessionTrees(place=await self._put(f"session/{client_key(client)}", trees.data), kind=kind)
+
+    async def _briefing(self) -> Brief:
+        begun = self._work.begun
+        unions: dict[str, str] = {}
+        if begun.config.union and begun.config.task.selection == "fixed":
+            rows: Mapping[str, int] = {block.name: block.rows for _, block in begun.config.task.sparse_blocks()}
+            for name, domain in rows.items():
+                unions[name] = await self._put(f"union/{client_key(name)}", pack_union(begun.union[name], domain))
+        return Brief(
+            life=self._naming.life,
+            sum=self._naming.number,
+            config=begun.config.canonical(),
+            server=begun.server,
+            proof_key=begun.proof_key,
+            unions=unions,
+        )
+
+    async def _put(self, name: str, content: Buffer) -> str:
+        place = f"{round_prefix(self._work.begun.config.number)}/compute/{name}"
+        await self._work.records.blobs.put(place, content, durable=False)
+        return place

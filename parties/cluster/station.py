@@ -1,0 +1,256 @@
+"""A worker's own side: it reads submissions from blobs, and adds them to partial sums until they are sealed.
+
+Rules: what is read is compared with its digest before it is added; a client is added to a partial once, and an order
+that comes twice is reported twice and done once. A partial is a share of a sum: it stays in memory, and goes to its
+server alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+import numpy as np
+import trio
+from nacl.public import PrivateKey
+
+from fsl_async import kernels
+from fsl_async.config import RoundConfig
+from fsl_async.digests import Domain, digest
+from fsl_async.errors import MisuseError, StorageError
+from fsl_async.geometry import RowNumbers
+from fsl_async.server.aggregation import Aggregate, Submission
+from fsl_async.server.batch_size import at_once
+from fsl_async.union import unpack_union
+from fsl_async.wire.public_part import Part
+from parties.cluster.cluster import Reply
+from parties.cluster.orders import (
+    AddedReport,
+    AddOrder,
+    Brief,
+    DropOrder,
+    HelloReport,
+    SealedReport,
+    SealOrder,
+    SessionTrees,
+    decoded,
+    encoded,
+    opened,
+    session_layouts,
+)
+from parties.compute import ComputeLane
+from parties.server.round.reading_back import ReadBack, altered
+from parties.server.round.submission_reader import StoredSubmission, SubmissionReader
+from parties.server.store_layout import RequestKey, part_name, round_prefix
+from parties.storage.blobs.blobs import Blobs
+
+__all__ = ["ACTIONS", "Station", "StationSetup"]
+
+ACTIONS: Final = ("hello", "add", "seal", "drop")
+
+READERS = 8
+"""Submissions that are read side by side."""
+
+
+@dataclass(frozen=True)
+class StationSetup:
+    """What a worker is made of.
+
+    Attributes:
+        blobs: its server's.
+        owner: whose they are (`parties.deployment.blobs.blobs_owner`).
+        lane: where it computes.
+        release: of the software.
+        secret: what orders are sealed to.
+        clock: seconds, to measure with.
+    """
+
+    blobs: Blobs
+    owner: bytes
+    lane: ComputeLane
+    release: str
+    secret: PrivateKey = field(repr=False)
+    clock: Callable[[], float] = time.perf_counter
+
+
+class PartialKey(NamedTuple):
+    """Which partial: of which life of the server, of which of its sums, and its number."""
+
+    life: bytes
+    sum: int
+    number: int
+
+
+@dataclass(eq=False)
+class _Partial:
+    """A partial that grows."""
+
+    round_id: bytes
+    aggregate: Aggregate = field(repr=False)
+    clients: dict[str, None] = field(default_factory=dict)
+    done: dict[int, bytes] = field(default_factory=dict)
+
+
+class Station:
+    """Does what its server tells it.
+
+    Args:
+        setup: what it is made of.
+    """
+
+    def __init__(self, setup: StationSetup) -> None:
+        self._setup = setup
+        self._partials: dict[PartialKey, _Partial] = {}
+        self._configs: dict[bytes, RoundConfig] = {}
+        self._making = trio.Lock()
+        self._adding = trio.Lock()
+
+    async def perform(self, action: str, order: bytes) -> Reply:
+        """Do one thing.
+
+        Raises:
+            MisuseError: it cannot be done, or is not understood.
+            StorageError: blobs cannot be read.
+        """
+        actions: dict[str, Callable[[bytes], Awaitable[Reply]]] = {
+            "hello": self._hello,
+            "add": self._add,
+            "seal": self._seal,
+            "drop": self._drop,
+        }
+        if action not in actions:
+            raise MisuseError(f"{action!r} is nothing that a worker of this release does")
+        return await actions[action](order)
+
+    async def _hello(self, order: bytes) -> Reply:
+        setup = self._setup
+        report = HelloReport(
+            release=setup.release,
+            isa=await setup.lane.run(kernels.active_isa),
+            key=bytes(setup.secret.public_key),
+            owner=setup.owner,
+            threads=setup.lane.threads,
+        )
+        return Reply(encoded(report))
+
+    # ---- adding
+
+    async def _add(self, order: bytes) -> Reply:
+        asked = opened(order, self._setup.secret, AddOrder)
+        config = self._config(asked.brief)
+        into = await self._partial(asked, config)
+        if asked.number not in into.done:
+            harmed: dict[str, str] = {}
+            entries: dict[str, bytes] = {}
+            seconds, most = 0.0, at_once(config.shape, self._setup.lane.threads)
+            for first in range(0, len(asked.submissions), most):
+                some = asked.submissions[first : first + most]
+                found = await self._read(asked, config, some, harmed)
+                async with self._adding:
+                    started = self._setup.clock()
+                    entries |= await self._add_batch(into, asked.number, found)
+                    seconds += self._setup.clock() - started
+            into.done.setdefault(asked.number, encoded(AddedReport(entries=entries, harmed=harmed, seconds=seconds)))
+        return Reply(into.done[asked.number])
+
+    async def _add_batch(self, into: _Partial, number: int, found: Sequence[Submission]) -> dict[str, bytes]:
+        if number in into.done or not found:
+            return {}
+        twice = [submission.client for submission in found if submission.client in into.clients]
+        if twice:
+            raise MisuseError(f"{twice[0]!r} is in this partial already")
+        into.clients |= dict.fromkeys(submission.client for submission in found)
+        batch = into.aggregate.batch(found, self._setup.lane.threads)
+        for step in (batch.preparing, batch.adding, batch.concluding):
+            await self._setup.lane.run_all(step())
+        return dict(zip((submission.client for submission in found), batch.entries, strict=True))
+
+    def _config(self, brief: Brief) -> RoundConfig:
+        name = digest(Domain.ROUND, brief.config)
+        if name not in self._configs:
+            self._configs = {name: RoundConfig.parse(brief.config, f"S{brief.server}")}
+        return self._configs[name]
+
+    async def _partial(self, asked: AddOrder, config: RoundConfig) -> _Partial:
+        brief, key = asked.brief, PartialKey(asked.brief.life, asked.brief.sum, asked.partial)
+        async with self._making:
+            if key not in self._partials:
+                unions = {block: await self._union(config, block, place) for block, place in brief.unions.items()}
+                make = partial(Aggregate, config, brief.server, brief.proof_key, MappingProxyType(unions))
+                self._partials[key] = _Partial(config.round_id(), await self._setup.lane.run(make))
+        return self._partials[key]
+
+    # ---- reading
+
+    async def _read(
+        self, asked: AddOrder, config: RoundConfig, some: Sequence[StoredSubmission], harmed: dict[str, str]
+    ) -> list[Submission]:
+        """Those of some submissions whose bulk is there and as it was put; of the others, why not."""
+        reader = self._reader(config, asked.sessions, {each.client: each for each in asked.submissions})
+        found: dict[str, Submission] = {}
+        limiter = trio.CapacityLimiter(READERS)
+
+        async def read(stored: StoredSubmission) -> None:
+            async with limiter:
+                try:
+                    found[stored.client] = await reader.read(stored)
+                except StorageError as error:
+                    harmed[stored.client] = str(error)
+
+        async with trio.open_nursery() as nursery:
+            for stored in some:
+                nursery.start_soon(read, stored)
+        return [found[stored.client] for stored in some if stored.client in found]
+
+    def _reader(
+        self, config: RoundConfig, sessions: Mapping[str, SessionTrees], stored: Mapping[str, StoredSubmission]
+    ) -> SubmissionReader:
+        prefix = round_prefix(config.number)
+        read = ReadBack(self._setup.blobs, self._setup.lane, config.shape)
+
+        async def part(key: RequestKey, name: bytes) -> memoryview:
+            return await read.part(part_name(prefix, key, name), key.purpose, name)
+
+        async def session(client: str) -> Part:
+            known = sessions[client]
+            layout = session_layouts(config)[known.kind]
+            return Part(layout, await read.trees(known.place, layout, stored[client].tree))
+
+        return SubmissionReader(read, config, part, session)
+
+    async def _union(self, config: RoundConfig, block: str, place: str) -> RowNumbers:
+        """The union of a block, which the round's configuration has the digest of."""
+        expected = next(entry for entry in config.union if entry.name == block)
+        rows = next(sparse.rows for _, sparse in config.task.sparse_blocks() if sparse.name == block)
+        packed = await self._setup.blobs.read(place)
+        if digest(Domain.UNION, block.encode(), packed) != expected.digest:
+            raise altered(place)
+        return np.asarray(unpack_union(packed, rows, place), dtype=np.uint32)
+
+    # ---- sealing
+
+    async def _seal(self, order: bytes) -> Reply:
+        asked = decoded(order, SealOrder)
+        async with self._adding:
+            held = self._partials.get(PartialKey(asked.life, asked.sum, asked.partial))
+        if held is None:
+            raise MisuseError(f"this worker has no partial {asked.partial}")
+        report = SealedReport(round_id=held.round_id, clients=list(held.clients))
+        return Reply(encoded(report), held.aggregate.content())
+
+    async def _drop(self, order: bytes) -> Reply:
+        asked = decoded(order, DropOrder)
+        async with self._making, self._adding:
+            self._partials = {key: held for key, held in self._partials.items() if _is_kept(key, asked)}
+        return Reply(b"")
+
+
+def _is_kept(key: PartialKey, asked: DropOrder) -> bool:
+    """What the server began after it asked is kept: the order may have been overtaken."""
+    if (key.life, key.sum) == (asked.life, asked.sum):
+        return key.number == asked.but or key.number >= asked.below
+    return key.life == asked.life and key.sum > asked.sum

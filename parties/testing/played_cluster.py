@@ -1,0 +1,98 @@
+"""A cluster in a simulated world: its workers are processes that are killed and started again.
+
+A call takes as long as the worker's computation; one whose worker is killed comes to nothing, and the server hears a
+second later who is gone. A worker may also be stopped: it answers nobody, nobody calls it lost, and when it goes on it
+does what it was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from parties.cluster.cluster import Cluster, Members, Reply, WorkerLostError
+from parties.cluster.station import Station
+from parties.concurrency import RecurringEvent
+from parties.testing.processes import Life
+
+__all__ = ["PlayedCluster"]
+
+HEARD_AFTER = 1.0
+"""Virtual seconds until a server hears of a worker that is there, or gone."""
+
+
+@dataclass(eq=False)
+class _Played:
+    station: Station
+    life: Life
+    gone: trio.Event = field(default_factory=trio.Event)
+
+
+class PlayedCluster(Cluster):
+    """The workers of one simulated server.
+
+    Attributes:
+        calls: by action, how many calls there were.
+        stopped: names of processes whose workers answer nobody; whoever changes it calls `stir`.
+    """
+
+    kind = "played"
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.calls: dict[str, int] = {}
+        self.stopped: set[str] = set()
+        self._workers: dict[str, _Played] = {}
+        self._changed = RecurringEvent()
+
+    async def live(self, station: Station, life: Life) -> None:
+        """Be a worker for as long as a process lives."""
+        name = f"{life.process.name}.{life.number}"
+        played = self._workers[name] = _Played(station, life)
+        life.ending.append(lambda: self._leave(name))
+        self.stir()
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._leave(name)
+            played.gone.set()
+
+    async def stay_connected(self, changed: Callable[[Members], None]) -> None:
+        """See `Cluster.stay_connected`."""
+        while True:
+            waits = self._changed.next
+            changed({name: played.life.process.name for name, played in self._workers.items()})
+            await waits.wait()
+            await trio.sleep(HEARD_AFTER)
+
+    async def call(self, worker: str, action: str, order: bytes) -> Reply:
+        """See `Cluster.call`."""
+        self.calls[action] = self.calls.get(action, 0) + 1
+        played = self._workers.get(worker)
+        if played is None:
+            raise WorkerLostError(f"{worker} is gone")
+        reply: list[Reply] = []
+        async with trio.open_nursery() as nursery:
+
+            async def carry_out() -> None:
+                while played.life.process.name in self.stopped:
+                    await self._changed.wait()
+                reply.append(await played.station.perform(action, order))
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(carry_out)
+            await played.gone.wait()
+            nursery.cancel_scope.cancel()
+        if not reply or not played.life.alive:
+            raise WorkerLostError(f"{worker} was killed")
+        return reply[0]
+
+    def stir(self) -> None:
+        """Somebody has come, gone, been stopped or goes on."""
+        self._changed.set()
+
+    def _leave(self, name: str) -> None:
+        if self._workers.pop(name, None) is not None:
+            self.stir()
