@@ -86,15 +86,16 @@ class Crew:
         self._listeners: list[Listener] = []
         self._greeting: set[str] = set()
         self._told = ""
+        self._nursery: trio.Nursery
 
     async def run(self) -> None:
         """Stay connected until cancelled."""
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as self._nursery:
             while True:
                 try:
-                    await self._cluster.stay_connected(lambda members: self._changed(nursery, members))
+                    await self._cluster.stay_connected(self._changed)
                 except ClusterAwayError as error:
-                    self._away(nursery, str(error))
+                    self._away(str(error))
                 await trio.sleep(PAUSE)
 
     @contextmanager
@@ -117,15 +118,16 @@ class Crew:
         if worker in self.hands:
             self.observe(Warned(about="compute", explanation=f"worker {worker} has failed: {why}"))
             self._lose(worker)
+            self._meet(worker, PAUSE)
 
-    def _away(self, nursery: trio.Nursery, why: str) -> None:
-        self._changed(nursery, {})
+    def _away(self, why: str) -> None:
+        self._changed({})
         self.connected = False
         if why != self._told:
             self._told = why
             self.observe(Warned(about="compute", explanation=f"{why}; what it computes waits"))
 
-    def _changed(self, nursery: trio.Nursery, members: Members) -> None:
+    def _changed(self, members: Members) -> None:
         if not self.connected:
             _log.info("connected with the cluster at %s: %d workers", self._cluster.where, len(members))
         self.connected, self._told, self._members = True, "", dict(members)
@@ -133,29 +135,37 @@ class Crew:
         for name in [name for name in self.hands if name not in members]:
             _log.warning("worker %s is gone: what it held is given out again", name)
             self._lose(name)
-        for name in members.keys() - self.hands.keys() - self._greeting - self._refused:
-            self._greeting.add(name)
-            nursery.start_soon(self._greet, name)
+        for name in sorted(members.keys() - self.hands.keys() - self._greeting - self._refused):
+            self._meet(name)
 
     def _lose(self, name: str) -> None:
         del self.hands[name]
         for listener in self._listeners:
             listener.lost(name)
 
-    async def _greet(self, name: str) -> None:
-        """Use a worker, if it is as it must be."""
-        try:
-            report = decoded((await self._cluster.call(name, "hello", b"")).report, HelloReport)
-        except WorkerLostError as error:
-            _log.warning("worker %s does not answer: %s", name, error)
-            await trio.sleep(PAUSE)
-            return
-        except MisuseError as error:
-            self._refuse(name, f"it says {error}")
-            return
-        finally:
-            self._greeting.discard(name)
-        if name not in self._members or name in self.hands:
+    def _meet(self, name: str, after: float = 0.0) -> None:
+        self._greeting.add(name)
+        self._nursery.start_soon(self._greet, name, after)
+
+    async def _greet(self, name: str, after: float) -> None:
+        """Use a worker, if it is as it must be, for as long as it is there."""
+        await trio.sleep(after)
+        while name in self._members:
+            try:
+                report = decoded((await self._cluster.call(name, "hello", b"")).report, HelloReport)
+            except WorkerLostError as error:
+                _log.warning("worker %s does not answer: %s", name, error)
+                await trio.sleep(PAUSE)
+            except MisuseError as error:
+                self._refuse(name, f"it says {error}")
+                break
+            else:
+                self._judge(name, report)
+                break
+        self._greeting.discard(name)
+
+    def _judge(self, name: str, report: HelloReport) -> None:
+        if name not in self._members:
             return
         if wrong := self._wrong(report):
             self._refuse(name, wrong)

@@ -65,10 +65,12 @@ class Pace:
     Attributes:
         task_seconds: about how long an order takes.
         patience: seconds after which a worker that does not answer is doubted.
+        seal: a partial with so many clients is sealed.
     """
 
     task_seconds: float
     patience: float
+    seal: int = MOST_SEALED
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class ClusterSum(RoundSum):
         self._pace = pace
         self._on_bytes = on_bytes
         self._say, self._said = trio.open_memory_channel[_Said](float("inf"))
-        self.state: partials.PartialSum = partials.begin(MOST_SEALED)
+        self.state: partials.PartialSum = partials.begin(pace.seal)
         self._under_way: frozenset[partials.Effect] = frozenset()
         self._given: dict[int, set[str]] = {}
         self._sizes: dict[str, int] = {}

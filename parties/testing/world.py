@@ -64,7 +64,7 @@ Behaviour: TypeAlias = Callable[[Client], Awaitable[None]]
 """What a client does in one life; when it returns, the client is not started again."""
 
 RELEASE = "played"
-PACE = Pace(task_seconds=1.0, patience=20.0)
+PACE = Pace(task_seconds=1.0, patience=20.0, seal=2)
 
 MakeServer: TypeAlias = Callable[[ServerSetup], Server]
 MakeClient: TypeAlias = Callable[[ClientSetup], Client]

@@ -128,6 +128,7 @@ async def _run(trial: Trial, malice: Malice) -> Verdict:
         clients=NAMES,
         computing=scenario.computing,
         doors=scenario.doors,
+        workers=scenario.workers,
     ) as made:
         members = {name: _member(made, trial, place, name) for place, name in enumerate(NAMES[: scenario.clients])}
         villains = {

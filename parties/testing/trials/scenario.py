@@ -31,6 +31,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         rounds: how many.
         seconds: how long a round is open.
         doors: how many doors S0 and S1 have.
+        workers: how many workers compute for S0 and S1.
         piece: bytes of the longest piece of a share, of which a small block has many only if they are short.
         computing: seconds that each piece of a party's heavy computation takes.
     """
@@ -42,6 +43,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     piece: int = LONGEST_PIECE
     computing: float = 0.0
     doors: tuple[int, int] = (0, 0)
+    workers: tuple[int, int] = (0, 0)
 
 
 class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
 import numpy as np
 import pytest
 import trio
 
+from parties.cluster.cluster import Reply
+from parties.cluster.crew import Crew
+from parties.cluster.orders import HelloReport, SealedReport, decoded, encoded
+from parties.cluster.station import Station, StationSetup
 from parties.events import Warned
 from parties.outcome import Done
 from parties.server.limits import Schedule
 from parties.simulation.network import SERVERS
-from parties.testing import AtTime, Crash, Fault
+from parties.testing import AtTime, Crash, Fault, SpoiltBlobs
+from parties.testing.played_cluster import PlayedCluster
 from parties.testing.world import World, world
 from tests.parties.testing.small_world import MODEL, TASK, take_part
 
@@ -55,3 +61,138 @@ async def test_workers_add_what_a_server_would(autojump_clock, workers):
         exact(made)
         for index in (0, 1):
             assert bool(made.clusters[index].calls.get("seal")) == bool(workers[index])
+
+
+@pytest.mark.parametrize("moment", [0.2, 1.0, 1.5, 2.0, 3.0, 5.0])
+async def test_a_worker_dies_and_its_clients_are_given_out_again(autojump_clock, moment):
+    deaths = [Crash("S0.worker-1", AtTime(moment), down=4.0), Crash("S1.worker-1", AtTime(moment + 0.5), down=9.0)]
+    async with a_world(*deaths, computing=0.3) as made:
+        await settled(made)
+        exact(made)
+
+
+async def test_without_any_worker_a_round_waits_and_says_so(autojump_clock):
+    async with a_world(Crash("S0.worker-1", AtTime(0.01), down=100.0), workers=(1, 1)) as made:
+        for name in NAMES:
+            made.start(name, take_part)
+        await trio.sleep(90)
+        status = made.servers[0].status().engine
+        assert status is not None
+        assert (status.waiting, status.sealed, status.workers) == (3, 0, ())
+        assert not made.settled[0]
+        with trio.fail_after(100):
+            await made.wait_settled(1)
+        exact(made)
+
+
+async def test_a_worker_that_is_stopped_is_doubted_and_what_it_says_later_counts_once(autojump_clock):
+    async with a_world(workers=(2, 0), computing=0.3) as made:
+        cluster = made.clusters[0]
+        for name in NAMES:
+            made.start(name, take_part)
+        await trio.sleep(1.0)
+        cluster.stopped.add("S0.worker-1")
+        cluster.stir()
+        with trio.fail_after(200):
+            await made.wait_settled(1)
+        cluster.stopped.clear()
+        cluster.stir()
+        await trio.sleep(10)
+        exact(made)
+        assert not made.ended
+
+
+@pytest.mark.parametrize(("harm", "said"), [("altered", "has other content than was put"), ("missing", "is missing")])
+async def test_blobs_that_workers_find_harmed_are_named_and_waited_for(autojump_clock, harm, said):
+    async with a_world(*(SpoiltBlobs(server, 0.0, 60.0, harm) for server in SERVERS), workers=(1, 2)) as made:
+        await settled(made)
+        exact(made)
+        explanations = [told.explanation for _, _, told in made.events if isinstance(told, Warned)]
+        assert any("the blob round-00000001/parts/client" in line and said in line for line in explanations)
+
+
+class Strange(Station):
+    """A worker of another release, another server or another processor."""
+
+    def __init__(self, setup: StationSetup, **says: object) -> None:
+        super().__init__(setup)
+        self.says = says
+
+    async def perform(self, action: str, order: bytes) -> Reply:
+        reply = await super().perform(action, order)
+        if action != "hello":
+            return reply
+        report = msgspec.structs.replace(decoded(reply.report, HelloReport), **self.says)
+        return Reply(encoded(report))
+
+
+@pytest.mark.parametrize(
+    ("says", "named"),
+    [
+        ({"release": "0.0.9"}, "it has release 0.0.9, and this server played; install the same on both"),
+        ({"owner": b"S1"}, "it has the blobs of another server or task"),
+        ({"isa": "portable"}, "its processor has no AES instructions"),
+    ],
+)
+async def test_a_worker_that_cannot_be_used_is_refused_by_name(autojump_clock, monkeypatch, says, named):
+    monkeypatch.setattr("parties.testing.world.Station", lambda setup: Strange(setup, **says))
+    monkeypatch.setattr(Crew, "takes_portable", property(lambda crew: False, lambda crew, value: None), raising=False)
+    async with a_world(workers=(1, 0)) as made:
+        await trio.sleep(30)
+        told = [event.explanation for _, _, event in made.events if isinstance(event, Warned)]
+        assert len(told) == 1
+        assert told[0].startswith(f"worker S0.worker-1.1 is not used: {named}")
+
+
+class Liar(Station):
+    """A worker whose partials are not what it was told to make."""
+
+    def __init__(self, setup: StationSetup, lie: Callable[[SealedReport], SealedReport], cut: bool) -> None:
+        super().__init__(setup)
+        self.lie, self.cut, self.lies = lie, cut, 2
+
+    async def perform(self, action: str, order: bytes) -> Reply:
+        reply = await super().perform(action, order)
+        if action != "seal" or not self.lies:
+            return reply
+        self.lies -= 1
+        report = self.lie(decoded(reply.report, SealedReport))
+        return Reply(encoded(report), reply.arrays[:-1] if self.cut else reply.arrays)
+
+
+@pytest.mark.parametrize(
+    ("lie", "cut", "named"),
+    [
+        (lambda said: msgspec.structs.replace(said, round_id=bytes(32)), False, "a partial of round 0000000000000000"),
+        (lambda said: msgspec.structs.replace(said, clients=[*said.clients, "eve"]), False, "it was not given for it"),
+        (lambda said: msgspec.structs.replace(said, clients=said.clients * 2), False, "or twice"),
+        (lambda said: said, True, "another form than the round"),
+    ],
+)
+async def test_a_partial_that_is_not_what_was_asked_for_counts_for_nothing(
+    autojump_clock, monkeypatch, lie, cut, named
+):
+    monkeypatch.setattr("parties.testing.world.Station", lambda setup: Liar(setup, lie, cut))
+    async with a_world(workers=(1, 0)) as made:
+        await settled(made)
+        exact(made)
+        told = [event.explanation for _, _, event in made.events if isinstance(event, Warned)]
+        assert len(told) == 2
+        assert all(line.startswith("worker S0.worker-1.1 has failed: ") and named in line for line in told)
+
+
+async def test_nothing_that_is_secret_is_readable_in_an_order(autojump_clock, monkeypatch):
+    orders: list[bytes] = []
+    plain = PlayedCluster.call
+
+    async def call(self: PlayedCluster, worker: str, action: str, order: bytes) -> Reply:
+        orders.append(order)
+        return await plain(self, worker, action, order)
+
+    monkeypatch.setattr(PlayedCluster, "call", call)
+    async with a_world(workers=(1, 1)) as made:
+        await settled(made)
+        exact(made)
+    assert len(orders) > 6
+    clear = b"".join(orders)
+    assert not any(name.encode() in clear for name in NAMES)

@@ -19,6 +19,7 @@ from parties.testing.round_faults import Fault, MaliciousClient, MaliciousServer
 from parties.testing.trials import Member, Trial, Verdict
 from parties.testing.trials.drawing_alone import ALONE_FROM, draw_alone
 from parties.testing.trials.drawing_doors import DOORS_FROM, draw_doors
+from parties.testing.trials.drawing_workers import WORKERS_FROM, draw_workers
 from parties.testing.trials.scenario import NAMES
 from parties.testing.world import MakeServer
 from tests.system.security.catalogue import ABOUT_PIECES, LIES_TO_CLIENTS, SERVER_ATTACKS, WRONG_ANSWERS, Byzantine
@@ -58,6 +59,8 @@ def draw(seed: int, *, surely: bool = False, alone: bool = False) -> Trial:
         alone: whether its task is to run one protocol alone, as it does from seed `ALONE_FROM` on in any case; all its
             parties are honest then.
     """
+    if seed >= WORKERS_FROM:
+        return draw_workers(seed)
     if seed >= DOORS_FROM:
         return draw_doors(seed)
     if alone or seed >= ALONE_FROM:

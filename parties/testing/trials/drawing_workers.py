@@ -1,0 +1,42 @@
+"""Draws trials of servers whose sums are computed by workers: processes of their own, which are killed at any time."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from parties.simulation.network import SERVERS
+from parties.testing.faults import AtTime, Crash
+from parties.testing.round_faults import Fault
+from parties.testing.trials.drawing import draw
+from parties.testing.trials.scenario import Trial
+from parties.testing.world import worker_names
+
+__all__ = ["WORKERS_FROM", "draw_workers"]
+
+WORKERS_FROM = 4_000_000
+"""From this seed on, at least one server of every trial of the simulation has workers; none before has."""
+
+
+def draw_workers(seed: int) -> Trial:
+    """The trial of a seed in which one server or both have one worker or more.
+
+    Example:
+        >>> run(draw_workers(11)).violations
+        ()
+    """
+    rng, trial = Random(f"{seed}/workers"), draw(seed % WORKERS_FROM)
+    workers = rng.choice(((1, 0), (0, 1), (1, 1), (2, 0), (0, 3), (2, 1), (2, 2)))
+    faults = [*trial.faults]
+    if rng.random() < 0.8:
+        faults += [_death(rng, workers) for _ in range(rng.choice((1, 2, 3, 5)))]
+    scenario = msgspec.structs.replace(trial.scenario, workers=workers)
+    return Trial(seed, scenario, tuple(dict.fromkeys(faults)))
+
+
+def _death(rng: Random, workers: tuple[int, int]) -> Fault:
+    """A worker dies at some time, and comes back with nothing."""
+    index = rng.choice([index for index in range(len(SERVERS)) if workers[index]])
+    point = AtTime(round(2 ** rng.uniform(-4, 6), 3))
+    return Crash(rng.choice(worker_names(index, workers[index])), point, round(2 ** rng.uniform(-4, 5), 3))
