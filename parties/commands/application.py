@@ -31,6 +31,7 @@ from parties.commands.restore import restore
 from parties.commands.retrieve import retrieve
 from parties.commands.serve import serve
 from parties.commands.submitting import outcome, resume, submit, unite
+from parties.commands.worker import scheduler, worker
 
 __all__ = ["app", "main"]
 
@@ -57,10 +58,12 @@ for command in (
     restore,
     resume,
     retrieve,
+    scheduler,
     serve,
     status,
     submit,
     unite,
+    worker,
 ):
     app.command(command)
 for group in (clients, peers, rounds, tasks):

@@ -15,8 +15,9 @@ import trio
 from fsl_async.errors import MisuseError
 from fsl_async.server_rules import OwnRule
 from fsl_async.task import Task
-from parties.compute import ComputeLane, ThreadLane
+from parties.compute import ComputeLane, InlineLane, ThreadLane
 from parties.deployment.blobs import open_blobs, warn_of_missing
+from parties.deployment.compute import engine_of
 from parties.deployment.fitting import check_rounds, starting_model
 from parties.deployment.transports import chosen_transport
 from parties.files.models import load_model
@@ -86,7 +87,7 @@ async def server_setup(
         keeps_update=file.save_update is not None,
         address=file.listen,
         transport=chosen_transport(transport, file.transport),
-        lane=lane or ThreadLane(file.threads or None),
+        lane=InlineLane() if file.compute.engine == "inline" else lane or ThreadLane(file.threads or None),
         randomness=os.urandom,
         kind=Kind.LIVE,
         schedule=schedule,
@@ -104,7 +105,8 @@ async def _with_disks(setup: ServerSetup, file: ServerFile, deployment: Deployme
     await trio.to_thread.run_sync(warn_of_missing, file)
     store = await open_store(file.store)
     try:
-        return replace(setup, store=store, blobs=await open_blobs(file, deployment))
+        engine = engine_of(file, deployment, setup.lane)
+        return replace(setup, store=store, engine=engine, blobs=await open_blobs(file, deployment))
     except BaseException:
         with trio.CancelScope(shield=True):
             await store.aclose()

@@ -25,6 +25,7 @@ from parties.files.models import state_path
 from parties.files.toml import read_toml
 from parties.identity.served import MOST_TASKS
 from parties.settings.blobs_table import check_blobs
+from parties.settings.compute_table import check_compute
 from parties.settings.doors_table import check_doors
 from parties.settings.party_file import (
     KINDS,
@@ -316,6 +317,7 @@ def _task_file(common: msgspec.Struct, entry: dict[str, Any], path: Path, number
     file = ServerFile(**shared, **own)
     check_enrolment(file, where)
     check_blobs(file, where)
+    check_compute(file, where)
     return file
 
 

@@ -1,0 +1,127 @@
+"""`[compute]` of a server's file: where the sums of its rounds are computed.
+
+Rules: a cluster is reached with mutual TLS, and in the clear on this host alone; its workers read the server's blobs,
+so these are not in memory.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+
+from fsl_async.errors import MisuseError
+from parties.settings.reading import About, InMemory
+
+if TYPE_CHECKING:
+    from parties.settings.party_file import ServerFile
+
+__all__ = ["ComputeTable", "check_compute"]
+
+FILES = ("ca", "certificate", "key")
+
+
+class ComputeTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What computes the sums of rounds: this server's process, or workers of a Dask cluster of its operator's."""
+
+    engine: Annotated[
+        Literal["threads", "inline", "dask"],
+        About(
+            "threads: threads of the server's process; inline: its event loop, one thing after the other, for trials; "
+            "dask: workers of a Dask cluster, with the extra `dask`; see scaling.md"
+        ),
+    ] = "threads"
+    scheduler: Annotated[
+        str,
+        About("the address of the cluster's scheduler, tls://host:port; tcp://127.0.0.1:port on this host alone"),
+    ] = ""
+    ca: Annotated[
+        Path | None,
+        About(
+            "the certificate of the authority that signs those of the scheduler, the workers and this server, and no "
+            "other: whoever holds one of them is trusted as the server is"
+        ),
+    ] = None
+    certificate: Annotated[Path | None, About("this process's certificate for the cluster")] = None
+    key: Annotated[Path | None, About("the key of that certificate; only its owner can read it")] = None
+    task_seconds: Annotated[
+        float, About("about how long a worker computes for one order", unit="seconds", low=0.05, high=600)
+    ] = 0.5
+    worker_patience: Annotated[
+        float,
+        About(
+            "a worker that has not answered for so long is doubted: what it was given is given to others as well",
+            unit="seconds",
+            low=1,
+            high=86_400,
+        ),
+    ] = 60.0
+    worker_ttl: Annotated[
+        float,
+        About("a worker of which the scheduler hears nothing for so long is gone", unit="seconds", low=1, high=3_600),
+    ] = 5.0
+    worker_host: Annotated[
+        str,
+        About(
+            "on a worker's host: the address at which it listens and the others reach it; empty: the one from which it "
+            "reaches the scheduler"
+        ),
+    ] = ""
+
+    def __bool__(self) -> bool:
+        """Whether a cluster computes."""
+        return self.engine == "dask"
+
+
+def check_compute(file: ServerFile, where: str) -> None:
+    """Refuse a table that is not whole, and a cluster that would be reached in the clear.
+
+    Raises:
+        MisuseError: there is such a thing.
+    """
+    compute = file.compute
+    if not compute:
+        for key in ("scheduler", *FILES):
+            if getattr(compute, key):
+                raise MisuseError(
+                    f'{where}: compute.{key} is given and compute.engine is {compute.engine!r}; write engine = "dask", '
+                    "or remove the line"
+                )
+        return
+    if isinstance(file.store, InMemory):
+        raise MisuseError(
+            f'{where}: store = "memory" cannot be used with compute.engine = "dask": workers are processes of their '
+            "own, and read what clients have sent from files; name a file as the store"
+        )
+    _check_address(compute, where)
+
+
+def _check_address(compute: ComputeTable, where: str) -> None:
+    protocol, _, place = compute.scheduler.partition("://")
+    host, _, port = place.rpartition(":")
+    if protocol not in ("tls", "tcp") or not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise MisuseError(
+            f'{where}: compute.scheduler = {compute.scheduler!r}: an address such as "tls://10.0.0.5:8786" expected'
+        )
+    missing = [key for key in FILES if getattr(compute, key) is None]
+    if protocol == "tls" and missing:
+        raise MisuseError(
+            f"{where}: compute.{missing[0]} is missing: the cluster is reached with mutual TLS, which needs ca, "
+            "certificate and key"
+        )
+    if protocol == "tcp" and not _is_loopback(host):
+        raise MisuseError(
+            f"{where}: compute.scheduler = {compute.scheduler!r}: seeds and shares would go to another host in the "
+            "clear; use tls://, or an address of this host such as tcp://127.0.0.1:8786"
+        )
+    if protocol == "tcp" and len(missing) < len(FILES):
+        raise MisuseError(f"{where}: certificates are given, and compute.scheduler is tcp://; write tls://")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
