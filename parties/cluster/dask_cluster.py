@@ -19,7 +19,7 @@ from distributed.worker import get_worker
 
 from parties.cluster.cluster import Cluster, ClusterAwayError, Members, Reply, WorkerLostError
 
-__all__ = ["DaskCluster", "member_name", "perform"]
+__all__ = ["DaskCluster", "member_name", "perform", "speak_through_our_log"]
 
 LOOKED_EVERY = 0.5
 """Seconds after which the scheduler is asked again who is there."""
@@ -30,7 +30,17 @@ ANSWER_SECONDS = 10.0
 AT_ONCE = 256
 """Calls whose results are on their way at a time."""
 
-QUIET: Final = ("distributed.client", "distributed.core", "distributed.comm", "distributed.protocol")
+OWN_HANDLERS: Final = ("distributed", "distributed.client", "bokeh", "tornado", "tornado.application")
+"""Loggers that Dask gives handlers of its own, when it is imported."""
+
+
+def speak_through_our_log() -> None:
+    """Have what Dask logs go where everything goes, warnings and errors alone."""
+    for name in OWN_HANDLERS:
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+        logger.setLevel(logging.WARNING)
 
 
 def member_name(belongs: str) -> str:
@@ -64,8 +74,7 @@ class DaskCluster(Cluster):
 
     async def stay_connected(self, changed: Callable[[Members], None]) -> None:
         """See `Cluster.stay_connected`."""
-        for name in QUIET:
-            logging.getLogger(name).setLevel(logging.ERROR)
+        speak_through_our_log()
         before: Members | None = None
         client = await self._asked(self._connected)
         try:
@@ -92,30 +101,32 @@ class DaskCluster(Cluster):
         future: Future = client.submit(
             perform, action, order, key=f"{action}-{secrets.token_hex(8)}", workers=[worker], pure=False, retries=0
         )
-        replies: list[Reply] = []
+        ended: list[Reply | WorkerLostError] = []
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._await_result, client, future, replies, nursery.cancel_scope)
+                nursery.start_soon(self._await_result, client, future, ended, nursery.cancel_scope)
                 await gone.wait()
                 nursery.cancel_scope.cancel()
         finally:
             future.release()
-        if not replies:
-            raise WorkerLostError("it is gone")
-        return replies[0]
+        match ended:
+            case [WorkerLostError() as error]:
+                raise error
+            case [Reply() as reply]:
+                return reply
+        raise WorkerLostError("it is gone")
 
     async def _await_result(
-        self, client: Client, future: Future, replies: list[Reply], scope: trio.CancelScope
+        self, client: Client, future: Future, ended: list[Reply | WorkerLostError], scope: trio.CancelScope
     ) -> None:
         done, token = trio.Event(), trio.lowlevel.current_trio_token()
         future.add_done_callback(lambda _: token.run_sync_soon(done.set))
         await done.wait()
         fetch = partial(client.gather, [future], errors="raise", direct=True)
         try:
-            found: list[Reply] = await trio.to_thread.run_sync(fetch, limiter=self._limiter, abandon_on_cancel=True)
+            ended += await trio.to_thread.run_sync(fetch, limiter=self._limiter, abandon_on_cancel=True)
         except Exception as error:
-            raise WorkerLostError(f"{type(error).__name__}: {error}") from error
-        replies += found
+            ended.append(WorkerLostError(f"{type(error).__name__}: {error}"))
         scope.cancel()
 
     async def _asked(self, ask: Callable[[], Any]) -> Any:

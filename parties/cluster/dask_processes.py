@@ -19,6 +19,7 @@ import trio
 from distributed import Scheduler, Security, Worker
 
 from parties.cluster.cluster import Reply
+from parties.cluster.dask_cluster import speak_through_our_log
 from parties.cluster.station import Station
 from transport.errors import UnreachableError
 
@@ -81,24 +82,22 @@ async def run_worker(
     token = trio.lowlevel.current_trio_token()
 
     async def make() -> Any:
-        with tempfile.TemporaryDirectory(prefix="fsl-async-worker-") as folder:
-            worker = _Worker(
-                scheduler,
-                nthreads=TASKS,
-                name=name,
-                host=host or None,
-                security=security,
-                memory_limit=0,
-                local_directory=folder,
-                death_timeout=JOIN_SECONDS,
-                dashboard=False,
-            )
-            worker.perform = lambda action, order: trio.from_thread.run(
-                station.perform, action, order, trio_token=token
-            )
-            return await worker
+        worker = _Worker(
+            scheduler,
+            nthreads=TASKS,
+            name=name,
+            host=host or None,
+            security=security,
+            memory_limit=0,
+            local_directory=folder,
+            death_timeout=JOIN_SECONDS,
+            dashboard=False,
+        )
+        worker.perform = lambda action, order: trio.from_thread.run(station.perform, action, order, trio_token=token)
+        return await worker
 
-    await _run(make, ready)
+    with tempfile.TemporaryDirectory(prefix="fsl-async-worker-") as folder:
+        await _run(make, ready)
     raise UnreachableError(f"the scheduler at {scheduler} has ended or let this worker go, and the worker ends with it")
 
 
@@ -128,6 +127,7 @@ async def run_scheduler(address: str, security: Security | None, ttl: float, rea
 
 async def _run(make: Callable[[], Awaitable[Any]], ready: Callable[[str], None]) -> None:
     """Run a node of Dask's in an asyncio loop beside trio's, until it ends; a cancelled task waits for its end."""
+    speak_through_our_log()
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[None] | None]] = []
     token, ended = trio.lowlevel.current_trio_token(), trio.Event()
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from fsl_async.errors import FslError
 from parties.cluster.cluster import Cluster, Members, Reply, WorkerLostError
 from parties.cluster.station import Station
 from parties.concurrency import RecurringEvent
@@ -73,21 +74,27 @@ class PlayedCluster(Cluster):
         played = self._workers.get(worker)
         if played is None:
             raise WorkerLostError(f"{worker} is gone")
-        reply: list[Reply] = []
+        ended: list[Reply | WorkerLostError] = []
         async with trio.open_nursery() as nursery:
 
             async def carry_out() -> None:
                 while played.life.process.name in self.stopped:
                     await self._changed.wait()
-                reply.append(await played.station.perform(action, order))
+                try:
+                    ended.append(await played.station.perform(action, order))
+                except FslError as error:
+                    ended.append(WorkerLostError(f"{type(error).__name__}: {error}"))
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(carry_out)
             await played.gone.wait()
             nursery.cancel_scope.cancel()
-        if not reply or not played.life.alive:
-            raise WorkerLostError(f"{worker} was killed")
-        return reply[0]
+        match ended:
+            case [WorkerLostError() as error]:
+                raise error
+            case [Reply() as reply] if played.life.alive:
+                return reply
+        raise WorkerLostError(f"{worker} was killed")
 
     def stir(self) -> None:
         """Somebody has come, gone, been stopped or goes on."""

@@ -77,12 +77,16 @@ class Deployed:
 
     def start_door(self, name: str, config: str, door: str, home: str = "") -> None:
         """Start a door by itself, in somebody's home; its log and its process have the name that is given first."""
+        self.start(name, home or name, "door", config, "--name", door)
+
+    def start(self, name: str, home: str, *words: str) -> None:
+        """Start a command in somebody's home; its log and its process have the name that is given first."""
         self.home(name).mkdir(exist_ok=True)
         with (self.home(name) / f"{name}.log").open("a") as log:
-            words = [sys.executable, "-m", "parties", "door", config, "--name", door]
+            command = self._command(name, *words)
             self.running[name] = subprocess.Popen(
-                words,
-                cwd=self.home(home or name),
+                command,
+                cwd=self.home(home),
                 env=self._environment(),
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -1,0 +1,164 @@
+"""A server whose sums a Dask cluster computes, as people run it: scheduler and workers as processes, with TLS."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from parties.settings.writing import free_addresses, to_toml
+from tests.support.certificates import write_certificates
+from tests.system.deployment.deployed import Deployed, deployed, sum_of
+
+pytest.importorskip("distributed", reason="the extra `dask` is not installed")
+
+CLIENTS = ("alice", "bob")
+
+
+@pytest.fixture
+def site(tmp_path) -> Iterator[Deployed]:
+    with deployed(tmp_path) as made:
+        addresses = free_addresses(2)
+        made.lay_out(addresses, addresses, CLIENTS, rounds={"clients": 2, "seconds": 3600.0}, threads=1)
+        yield made
+
+
+def give_cluster(site: Deployed, name: str, scheme: str = "tls", **more: object) -> None:
+    """Write [compute] into a server's file, and make certificates."""
+    (address,) = free_addresses(1)
+    table: dict[str, object] = {"engine": "dask", "scheduler": f"{scheme}://{address}", "worker_ttl": 2.0}
+    if scheme == "tls":
+        write_certificates(site.home(name))
+        table |= {"ca": "ca.pem", "certificate": "compute.pem", "key": "compute.key"}
+    with (site.home(name) / f"{name}.toml").open("a") as file:
+        file.write(to_toml({"compute": table | more}))
+
+
+def start_workers(site: Deployed, name: str, count: int = 2) -> list[str]:
+    workers = [f"{name}-worker-{number}" for number in range(1, count + 1)]
+    for worker in workers:
+        site.start(worker, name, "worker", f"{name}.toml")
+    return workers
+
+
+def served(site: Deployed, name: str, count: int = 2) -> list[str]:
+    """Both servers, as soon as the one named has so many workers and a round is open."""
+    site.start("scheduler", name, "scheduler", f"{name}.toml")
+    site.until("scheduler", "scheduler listens at")
+    for server in ("s0", "s1"):
+        site.serve(server)
+    site.until(name, '"round opened"')  # the server has made the place of its blobs
+    workers = start_workers(site, name, count)
+    site.until(name, r"worker fsl-\S+ on \S+ computes", times=count)
+    return workers
+
+
+def assert_sum(site: Deployed, *clients: str) -> None:
+    end = time.monotonic() + 120
+    while any(not site.models(name) for name in ("s0", "s1")):
+        assert time.monotonic() < end, site.log("s0")[-4_000:] + site.log("s1")[-4_000:]
+        time.sleep(0.05)
+    for name in ("s0", "s1"):
+        np.testing.assert_array_equal(site.models(name)[-1], sum_of(*clients), err_msg=name)
+
+
+def test_a_round_on_a_cluster_is_exact_and_everything_ends(site):
+    give_cluster(site, "s0")
+    workers = served(site, "s0")
+    for client in CLIENTS:
+        ended = site.submit(client)
+        assert ended.code == 0, ended.words
+    assert_sum(site, *CLIENTS)
+    listening = {
+        (connection.laddr.port, name)
+        for name, process in site.running.items()
+        for connection in psutil.Process(process.pid).net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert len(listening) == len(site.running), f"one port each and no other: {listening}"
+    for name in ("s0", "s1", *workers, "scheduler"):
+        assert site.stop(name) == 0, site.log(name)
+
+
+@pytest.mark.slow
+def test_workers_that_are_killed_and_started_again_lose_nothing(site):
+    give_cluster(site, "s1")
+    first, second = served(site, "s1")
+    assert site.submit("alice").code == 0
+    site.stop(first, signal.SIGKILL)
+    site.stop(second, signal.SIGKILL)
+    site.until("s1", r"worker fsl-\S+ is gone", times=2)
+    assert site.submit("bob").code == 0
+    site.start(first, "s1", "worker", "s1.toml")
+    assert_sum(site, *CLIENTS)
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_lost_is_waited_for_and_computes_again(site):
+    give_cluster(site, "s0")
+    workers = served(site, "s0")
+    assert site.submit("alice").code == 0
+    site.stop("scheduler", signal.SIGKILL)
+    for worker in workers:
+        assert site.ended(worker) == 4, site.log(worker)
+        assert "has ended or let this worker go" in site.log(worker)
+    site.until("s0", r"the scheduler at tls://\S+ cannot be reached: .*; what it computes waits")
+    assert site.submit("bob").code == 0
+    site.start("scheduler", "s0", "scheduler", "s0.toml")
+    site.start(workers[0], "s0", "worker", "s0.toml")
+    assert_sum(site, *CLIENTS)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_stopped_and_goes_on_changes_nothing(site):
+    give_cluster(site, "s0", worker_patience=2.0)
+    first, second = served(site, "s0")
+    site.running[first].send_signal(signal.SIGSTOP)
+    for client in CLIENTS:
+        assert site.submit(client).code == 0
+    assert_sum(site, *CLIENTS)
+    site.until("s0", r"worker fsl-\S+ is gone")
+    site.running[first].send_signal(signal.SIGCONT)
+    assert site.ended(first) == 4, "the scheduler has let it go, and it ends"
+    assert site.stop("s0") == 0
+    assert site.stop(second) == 0
+
+
+@pytest.mark.slow
+def test_a_certificate_of_another_authority_is_refused_by_name_and_the_round_waits(site):
+    give_cluster(site, "s0")
+    site.start("scheduler", "s0", "scheduler", "s0.toml")
+    site.until("scheduler", "scheduler listens at")
+    write_certificates(site.home("s0"))  # of a new authority
+    for server in ("s0", "s1"):
+        site.serve(server)
+    site.until("s0", r"the scheduler at tls://\S+ cannot be reached: .*certificate.*; what it computes waits")
+    site.until("s0", '"round opened"')
+
+
+def test_no_seed_stands_in_a_log_title_or_environment(site):
+    give_cluster(site, "s0")
+    workers = served(site, "s0")
+    for client in CLIENTS:
+        assert site.submit(client).code == 0
+    seen = b""
+    for name in (*workers, "scheduler", "s0"):
+        pid = site.running[name].pid
+        seen += b"".join(Path(f"/proc/{pid}/{what}").read_bytes() for what in ("cmdline", "environ"))
+        assert re.search(r"Max core file size +0 +0 ", Path(f"/proc/{pid}/limits").read_text())
+    assert_sum(site, *CLIENTS)
+    for name in (*workers, "scheduler", "s0"):
+        seen += site.log(name).encode()
+    for name in workers:
+        opened = [os.readlink(each) for each in Path(f"/proc/{site.running[name].pid}/fd").iterdir()]
+        assert not any("s0.sqlite" in place or place.endswith("s0.key") for place in opened)
+    secrets = re.findall(r'secret = "(\w+)"', (site.home("s0") / "s0.key").read_text())
+    assert not any(secret.encode() in seen for secret in secrets)
+    assert b"msk=b" not in seen
