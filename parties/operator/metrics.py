@@ -61,6 +61,7 @@ WARNINGS = (
     "apply",
     "blobs",
     "clients",
+    "compute",
     "configuration",
     "doors",
     "event-loop",
@@ -119,6 +120,7 @@ class Metrics:
         self._traffic = _Traffic(registry)
         self._health = _Health(registry)
         self._bulk = _Bulk(registry)
+        self._compute = _Compute(registry)
 
     def hear(self, event: ServerEvent) -> None:
         """Count an event."""
@@ -137,6 +139,7 @@ class Metrics:
         self._clients.connected.set(status.clients_connected)
         self._health.peer.set(status.peer_connected)
         self._bulk.show(status)
+        self._compute.show(status)
         for name in get_args(TaskState):
             self._health.task.labels(name).set(name == state)
 
@@ -323,6 +326,33 @@ class _Health:
                 self._warned.labels(self._about(about)).inc()
             case Violated(kind=kind):
                 self._violated.labels(self._kind(kind)).inc()
+
+
+class _Compute:
+    """Metrics of the workers that compute for this server; no worker is named."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._connected = Gauge(
+            "fsl_cluster_connected", "1 while the server is connected with its cluster.", registry=registry
+        )
+        self._workers = Gauge("fsl_workers", "Workers that compute for this server.", registry=registry)
+        self._waiting = Gauge("fsl_workers_waiting", "Submissions that no worker has been given.", registry=registry)
+        self._open = Gauge("fsl_partials_open", "Partial sums that are not sealed.", registry=registry)
+        self._sealed = Gauge("fsl_partials_sealed", "Partial sums of this round that have come.", registry=registry)
+        self._again = Gauge(
+            "fsl_given_again", "Submissions of the running round that were given out again.", registry=registry
+        )
+        self._bytes = Gauge("fsl_partials_bytes", "Bytes of partial sums that have come.", registry=registry)
+
+    def show(self, status: ServerStatus) -> None:
+        engine = status.engine
+        self._connected.set(engine.connected if engine else math.nan)
+        self._workers.set(len(engine.workers) if engine else math.nan)
+        self._waiting.set(engine.waiting if engine else math.nan)
+        self._open.set(engine.open if engine else math.nan)
+        self._sealed.set(engine.sealed if engine else math.nan)
+        self._again.set(engine.given_again if engine else math.nan)
+        self._bytes.set(engine.bytes_taken if engine else math.nan)
 
 
 class _Bulk:

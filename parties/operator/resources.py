@@ -62,7 +62,7 @@ MERGED_SECONDS = 0.2
 HEARTBEAT = 10.0
 """Seconds after which the status is sent again without a change."""
 
-SCRIPTS = ("page", "round", "parties", "past", "tasks", "charts", "labels", "units", "dom", "doors")
+SCRIPTS = ("page", "round", "parties", "past", "tasks", "charts", "labels", "units", "dom", "doors", "workers")
 STYLES = ("page", "cards")
 
 PAGE = {

@@ -181,8 +181,31 @@ class BlobsView(TypedDict):
     to_erase: Count
 
 
+class WorkerView(TypedDict):
+    """A worker; see `parties.status.WorkerStatus`."""
+
+    name: str
+    host: str
+    adding: Count
+    held: Count
+
+
+class EngineView(TypedDict):
+    """What computes rounds; see `parties.status.EngineStatus`."""
+
+    engine: str
+    where: str
+    connected: bool
+    workers: list[WorkerView]
+    waiting: Count
+    open: Count
+    sealed: Count
+    given_again: Count
+    bytes_taken: Count
+
+
 class StatusView(Versioned):
-    """A server's status; `doors` is null where clients connect to the server itself."""
+    """A server's status; `doors` is null where clients connect to it itself, `engine` where it computes itself."""
 
     server: str
     task: str
@@ -204,6 +227,7 @@ class StatusView(Versioned):
     doors: list[DoorView] | None
     forwards_waiting: Count
     blobs: BlobsView | None
+    engine: EngineView | None
     lag_seconds: float
     log_level: str
     troubles: list[ProblemView]

@@ -22,6 +22,7 @@ from fsl_async.foreign_text import printable
 from parties.operator.queries import OperatorPort
 from parties.operator.response_types import (
     DoorView,
+    EngineView,
     ProblemView,
     RoundsView,
     RoundView,
@@ -148,6 +149,23 @@ def doors_table(doors: Sequence[DoorView]) -> Table:
     return table
 
 
+def _compute(engine: EngineView) -> Iterator[RenderableType]:
+    """The workers of a cluster, and what waits for them."""
+    if not engine["connected"]:
+        yield Text(f"the cluster at {printable(engine['where'])} is away: rounds wait for it", style="bold red")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("worker", "host", "adding", "held"):
+        table.add_column(name, justify="left" if name in ("worker", "host") else "right", no_wrap=True)
+    for worker in engine["workers"]:
+        figures = (f"{worker['adding']:,}", f"{worker['held']:,}")
+        table.add_row(Text(printable(worker["name"])), Text(printable(worker["host"])), *map(Text, figures))
+    yield table if engine["workers"] else Text("no worker is there: rounds wait for one", style="bold red")
+    words = [f"{engine['waiting']:,} submissions wait for a worker", f"{engine['open']:,} partial sums are open"]
+    words += [f"{engine['sealed']:,} have come", f"{engine['given_again']:,} submissions were given out again"]
+    yield Text(f"{engine['engine']} at {printable(engine['where'])}: {', '.join(words)}", style="dim")
+
+
 def _bulk(status: StatusView) -> Iterator[RenderableType]:
     """Doors and blobs, where there are any, and what waits in them."""
     doors, blobs = status["doors"], status["blobs"]
@@ -157,6 +175,8 @@ def _bulk(status: StatusView) -> Iterator[RenderableType]:
         free = "" if blobs["free_bytes"] is None else f", {_size(blobs['free_bytes'])} free"
         erasing = f", {blobs['to_erase']:,} to be erased" if blobs["to_erase"] else ""
         yield Text(f"blobs in {printable(blobs['where'])}: {_size(blobs['stored_bytes'])}{free}{erasing}", style="dim")
+    if (engine := status["engine"]) is not None:
+        yield from _compute(engine)
     if waiting := status["forwards_waiting"]:
         yield Text(f"{waiting:,} parts wait to be forwarded to {printable(status['peer']['name'])}", style="yellow")
 

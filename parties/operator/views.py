@@ -26,6 +26,7 @@ from parties.operator.response_types import (
     BlobsView,
     ClientsPage,
     DoorView,
+    EngineView,
     PeerView,
     RoundsView,
     RoundView,
@@ -38,7 +39,7 @@ from parties.operator.response_types import (
     TimesView,
 )
 from parties.outcome import Aborted, SumRefused
-from parties.status import BlobsStatus, DoorStatus, PastRound, RoundStatus, RoundTimes, ServerStatus
+from parties.status import BlobsStatus, DoorStatus, EngineStatus, PastRound, RoundStatus, RoundTimes, ServerStatus
 
 __all__ = [
     "CLIENTS_PER_PAGE",
@@ -88,6 +89,7 @@ def status_view(status: ServerStatus, observer: OperatorObserver) -> StatusView:
         "doors": None if status.doors is None else [_door_view(door) for door in status.doors],
         "forwards_waiting": status.forwards_waiting,
         "blobs": _blobs_view(status.blobs) if status.blobs else None,
+        "engine": _engine_view(status.engine) if status.engine else None,
         "lag_seconds": observer.lag.worst,
         "log_level": observer.setup.log.level,
         "troubles": [msgspec.to_builtins(problem) for problem in observer.troubles()],
@@ -266,6 +268,24 @@ def _blobs_view(blobs: BlobsStatus) -> BlobsView:
         "stored_bytes": blobs.stored_bytes,
         "free_bytes": blobs.free_bytes,
         "to_erase": blobs.to_erase,
+    }
+
+
+def _engine_view(engine: EngineStatus) -> EngineView:
+    """What computes rounds; what a worker says of itself is text from another host."""
+    return {
+        "engine": engine.engine,
+        "where": plain_text(engine.where),
+        "connected": engine.connected,
+        "workers": [
+            {"name": printable(each.name), "host": printable(each.host), "adding": each.adding, "held": each.held}
+            for each in engine.workers
+        ],
+        "waiting": engine.waiting,
+        "open": engine.open,
+        "sealed": engine.sealed,
+        "given_again": engine.given_again,
+        "bytes_taken": engine.bytes_taken,
     }
 
 

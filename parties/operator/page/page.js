@@ -8,6 +8,7 @@ import { fetchRounds, watchRounds } from "./past.js";
 import { showRound, tick } from "./round.js";
 import { chooseTask, lookAgain, route, watchTasks } from "./tasks.js";
 import { bytes, moment, number, seconds } from "./units.js";
+import { showWorkers } from "./workers.js";
 
 const TROUBLES = 3;
 
@@ -27,6 +28,7 @@ function show(status) {
   showFigures(status);
   showServers(status);
   showDoors(status);
+  showWorkers(status);
   fetchClients(status);
   lookAgain();
   showTroubles(status.troubles);

@@ -31,7 +31,16 @@ from parties.events import (
 from parties.operator import Log, ObserverSetup, OneTask, OperatorObserver, Place
 from parties.outcome import Aborted, Done, RoundReport
 from parties.server.round.times import ACTIVITIES, Measured
-from parties.status import BlobsStatus, DoorStatus, PastRound, RoundStatus, RoundTimes, ServerStatus
+from parties.status import (
+    BlobsStatus,
+    DoorStatus,
+    EngineStatus,
+    PastRound,
+    RoundStatus,
+    RoundTimes,
+    ServerStatus,
+    WorkerStatus,
+)
 
 NASTY = "<img src=x onerror=alert(1)>"
 """A name that a client may have, and that would be markup on a page that lets it."""
@@ -80,6 +89,7 @@ class Stage:
         self.doors: tuple[DoorStatus, ...] | None = None
         self.forwards_waiting = 0
         self.blobs: BlobsStatus | None = None
+        self.engine: EngineStatus | None = None
         self._measured = Measured(RoundTimes(), now)
 
     async def _store(self) -> str:
@@ -116,6 +126,7 @@ class Stage:
             doors=self.doors,
             forwards_waiting=self.forwards_waiting,
             blobs=self.blobs,
+            engine=self.engine,
         )
 
     def _measured_run(self) -> RoundStatus | None:
@@ -343,6 +354,24 @@ def play_doors(stage: Stage) -> None:
     )
     stage.tell(DoorMet(door="front-a", host="front-a.example.org", process=77))
     stage.tell(DoorLost(door="door-2", clients=11, explanation="the stream ended without a CLOSE"))
+
+
+def play_workers(stage: Stage) -> None:
+    """Two workers of a cluster compute for the server."""
+    stage.engine = EngineStatus(
+        engine="dask",
+        where="tls://10.0.0.5:8786",
+        connected=True,
+        workers=(
+            WorkerStatus(name="fsl-5f-01", host="10.0.0.6", adding=12, held=180),
+            WorkerStatus(name="fsl-5f-02", host="10.0.0.7", adding=9),
+        ),
+        waiting=1_204,
+        open=2,
+        sealed=7,
+        given_again=31,
+        bytes_taken=350_000_000,
+    )
 
 
 def play_computing(stage: Stage) -> None:

@@ -32,7 +32,7 @@ from parties.operator.lag import ALARM, INTERVAL, LONG, MANY, QUIET, STUCK, Even
 from parties.operator.metrics import OTHER, STATES, TOSSING, WARNINGS, Metrics
 from tests import ROOT
 from tests.parties.operator.paper import SAMPLES
-from tests.parties.operator.stage import NASTY, Stage, play_day, play_doors, settled_round
+from tests.parties.operator.stage import NASTY, Stage, play_day, play_doors, play_workers, settled_round
 
 PARTIES = ROOT / "parties"
 
@@ -74,6 +74,25 @@ def test_doors_and_blobs_are_counted_and_no_door_is_named():
     ):
         assert line.replace("{}", '{task="goods"}') in text, line
     assert "front-a" not in text
+
+
+def test_workers_are_counted_and_none_is_named():
+    stage = Stage()
+    text = stage.observer.metrics.scrape(stage.status()).decode()
+    assert 'fsl_workers{task="goods"} NaN' in text
+    play_workers(stage)
+    text = stage.observer.metrics.scrape(stage.status()).decode()
+    for line in (
+        "fsl_cluster_connected{} 1.0",
+        "fsl_workers{} 2.0",
+        "fsl_workers_waiting{} 1204.0",
+        "fsl_partials_open{} 2.0",
+        "fsl_partials_sealed{} 7.0",
+        "fsl_given_again{} 31.0",
+        "fsl_partials_bytes{} 3.5e+08",
+    ):
+        assert line.replace("{}", '{task="goods"}') in text, line
+    assert "fsl-5f" not in text
 
 
 def test_the_running_round_is_in_exactly_one_state(stage):

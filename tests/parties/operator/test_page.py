@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 
@@ -22,7 +23,7 @@ from parties.server.round.times import ACTIVITIES
 from tests import ROOT
 from tests.parties.operator.browser import MISSING, Browser, browser
 from tests.parties.operator.paper import Paper
-from tests.parties.operator.stage import NASTY, Host, Stage, play_computing, play_day, play_doors
+from tests.parties.operator.stage import NASTY, Host, Stage, play_computing, play_day, play_doors, play_workers
 from tests.parties.operator.test_real_server import CLIENTS, Observed, take_part
 
 PAGE = ROOT / "parties" / "operator" / "page"
@@ -100,7 +101,7 @@ async def test_everything_that_happened_stands_on_the_page(window, stage, tmp_pa
             assert words in re.sub(r"\s+", " ", shown), words
         figures = await run(window, "return [...document.querySelectorAll('.tile dd')].map(each => each.textContent)")
         assert figures[:4] == ["22", "2", "23 of 65", "8"]
-        assert figures[4].endswith("MiB")
+        assert figures[4].endswith(("MiB", "GiB"))
         countdown = await run(window, f"return {text('#countdown')}")
         minutes, seconds = map(int, countdown.split(":"))
         assert 180 < 60 * minutes + seconds <= 204
@@ -109,6 +110,21 @@ async def test_everything_that_happened_stands_on_the_page(window, stage, tmp_pa
         assert await run(window, "return document.title") == "S0 goods · round 25: collect · fsl-async"
         await run(window, "document.getElementById('troubles-more').click()")
         assert "round 15: S1 was away when the time was over" in await run(window, f"return {text('#troubles')}")
+
+
+async def test_workers_stand_on_the_page_where_there_are_any(window, stage, tmp_path):
+    play_day(stage, rounds=2)
+    async with page(window, stage, tmp_path):
+        await see(window, f"{number('#past tr')} === 2")
+        assert await run(window, "return document.getElementById('workers-card').hidden")
+        play_workers(stage)
+        await see(window, f"{number('#workers tr')} === 2")
+        shown = await run(window, f"return {text('#workers-card')}")
+        for words in ("fsl-5f-01", "10.0.0.7", "1,204 submissions wait for a worker", "31 submissions given out again"):
+            assert words in re.sub(r"\s+", " ", shown), words
+        stage.engine = msgspec.structs.replace(stage.engine, connected=False, workers=())
+        away = "The cluster at tls://10.0.0.5:8786 is away, so rounds wait for it."
+        await see(window, f"{text('#workers-none')} === {away!r}")
 
 
 async def test_doors_and_blobs_stand_on_the_page_where_there_are_any(window, stage, tmp_path):

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 from rich.console import Console
@@ -26,7 +27,7 @@ from parties.operator.response_types import ProblemView, RoundsView, RoundView, 
 from parties.operator.terminal import as_text, round_screen, rounds_table, status_screen, watch
 from parties.operator.views import round_view, rounds_view, status_view
 from tests.parties.operator.paper import Paper
-from tests.parties.operator.stage import NASTY, Stage, play_day, play_doors
+from tests.parties.operator.stage import NASTY, Stage, play_day, play_doors, play_workers
 from transport import ForeignPeerError, UnreachableError
 
 
@@ -90,6 +91,18 @@ def test_doors_and_blobs_are_shown_where_there_are_any(stage):
     assert "door-2 lost: 11 connections of clients are over: the stream ended without a CLOSE" in shown
     stage.doors = ()
     assert "no door is connected: no client can be" in as_text(status_screen(*views(stage)))
+
+
+def test_workers_are_shown_where_there_are_any(stage):
+    assert "worker" not in as_text(status_screen(*views(stage)))
+    play_workers(stage)
+    shown = as_text(status_screen(*views(stage)))
+    assert "fsl-5f-01  10.0.0.6      12   180" in shown
+    assert "dask at tls://10.0.0.5:8786: 1,204 submissions wait for a worker, 2 partial sums are open" in shown
+    stage.engine = msgspec.structs.replace(stage.engine, workers=())
+    assert "no worker is there: rounds wait for one" in as_text(status_screen(*views(stage)))
+    stage.engine = msgspec.structs.replace(stage.engine, connected=False)
+    assert "the cluster at tls://10.0.0.5:8786 is away: rounds wait for it" in as_text(status_screen(*views(stage)))
 
 
 def test_bars_grow_with_what_is_in(stage):

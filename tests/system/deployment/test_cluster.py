@@ -124,7 +124,7 @@ def test_a_worker_that_is_stopped_and_goes_on_changes_nothing(site):
     for client in CLIENTS:
         assert site.submit(client).code == 0
     assert_sum(site, *CLIENTS)
-    site.until("s0", r"worker fsl-\S+ is gone")
+    site.until("s0", r"fsl-\S+ (is gone|has failed)")
     site.running[first].send_signal(signal.SIGCONT)
     assert site.ended(first) == 4, "the scheduler has let it go, and it ends"
     assert site.stop("s0") == 0
