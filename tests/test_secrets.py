@@ -52,6 +52,7 @@ EXTRAS = {
     "parties.flower": "flwr",
     "fsl_async.learning.pytorch": "torch",
     "parties.storage.blobs.objects": "obstore",
+    "parties.cluster.dask": "distributed",
 }
 """Packages that are imported where what they need is there; `make learn` makes sure of it."""
 

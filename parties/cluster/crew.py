@@ -18,7 +18,7 @@ from parties.cluster.cluster import Cluster, ClusterAwayError, Members, Reply, W
 from parties.cluster.orders import HelloReport, decoded
 from parties.events import Observer, Warned, unobserved
 
-__all__ = ["PAUSE", "PORTABLE", "Crew", "Hand", "Listener"]
+__all__ = ["PAUSE", "PORTABLE", "Crew", "Hand", "Listener", "unfit"]
 
 _log = logging.getLogger("parties.cluster")
 
@@ -56,6 +56,17 @@ class Listener:
 
     joined: Callable[[Hand], None]
     lost: Callable[[str], None]
+
+
+def unfit(report: HelloReport, release: str, owner: bytes, *, takes_portable: bool) -> str:
+    """Why a worker cannot be used by a server of that release, with those blobs; empty if it can."""
+    if report.release != release:
+        return f"it has release {report.release}, and this server {release}; install the same on both"
+    if report.owner != owner:
+        return "it has the blobs of another server or task; start it with this server's file"
+    if report.isa == PORTABLE and not takes_portable:
+        return "its processor has no AES instructions, and it would take a hundred times as long"
+    return ""
 
 
 class Crew:
@@ -167,23 +178,13 @@ class Crew:
     def _judge(self, name: str, report: HelloReport) -> None:
         if name not in self._members:
             return
-        if wrong := self._wrong(report):
+        if wrong := unfit(report, self._release, self._owner, takes_portable=self.takes_portable):
             self._refuse(name, wrong)
             return
         hand = self.hands[name] = Hand(name, self._members[name], report.key, max(1, report.threads))
         _log.info("worker %s on %s computes with %d threads", name, hand.host, hand.threads)
         for listener in self._listeners:
             listener.joined(hand)
-
-    def _wrong(self, report: HelloReport) -> str:
-        """Why a worker cannot be used; empty if it can."""
-        if report.release != self._release:
-            return f"it has release {report.release}, and this server {self._release}; install the same on both"
-        if report.owner != self._owner:
-            return "it has the blobs of another server or task; start it with this server's file"
-        if report.isa == PORTABLE and not self.takes_portable:
-            return "its processor has no AES instructions, and it would take a hundred times as long"
-        return ""
 
     def _refuse(self, name: str, why: str) -> None:
         self._refused.add(name)

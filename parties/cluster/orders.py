@@ -25,6 +25,8 @@ __all__ = [
     "Brief",
     "DropOrder",
     "HelloReport",
+    "ReadOrder",
+    "ReadReport",
     "SealOrder",
     "SealedReport",
     "SessionTrees",
@@ -139,6 +141,24 @@ class HelloReport(msgspec.Struct, frozen=True, kw_only=True):
     key: bytes
     owner: bytes
     threads: int
+
+
+class ReadOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Read a blob: whether a worker reaches the blobs of its server."""
+
+    place: str
+
+
+class ReadReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A blob was read, or why it could not be.
+
+    Attributes:
+        content: the blob's first bytes.
+        problem: empty where it could be read.
+    """
+
+    content: bytes
+    problem: str = ""
 
 
 class AddedReport(msgspec.Struct, frozen=True, kw_only=True):

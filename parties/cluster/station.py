@@ -34,6 +34,8 @@ from parties.cluster.orders import (
     Brief,
     DropOrder,
     HelloReport,
+    ReadOrder,
+    ReadReport,
     SealedReport,
     SealOrder,
     SessionTrees,
@@ -50,7 +52,10 @@ from parties.storage.blobs.blobs import Blobs
 
 __all__ = ["ACTIONS", "Station", "StationSetup"]
 
-ACTIONS: Final = ("hello", "add", "seal", "drop")
+ACTIONS: Final = ("hello", "read", "add", "seal", "drop")
+
+SHOWN = 64
+"""Bytes of a blob that a worker shows to a server that asks whether it can read it."""
 
 READERS = 8
 """Submissions that are read side by side."""
@@ -118,6 +123,7 @@ class Station:
         """
         actions: dict[str, Callable[[bytes], Awaitable[Reply]]] = {
             "hello": self._hello,
+            "read": self._read_blob,
             "add": self._add,
             "seal": self._seal,
             "drop": self._drop,
@@ -136,6 +142,13 @@ class Station:
             threads=setup.lane.threads,
         )
         return Reply(encoded(report))
+
+    async def _read_blob(self, order: bytes) -> Reply:
+        place = decoded(order, ReadOrder).place
+        try:
+            return Reply(encoded(ReadReport(content=bytes((await self._setup.blobs.read(place))[:SHOWN]))))
+        except StorageError as error:
+            return Reply(encoded(ReadReport(content=b"", problem=str(error))))
 
     # ---- adding
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fsl_async.errors import MisuseError
+from parties.cluster.cluster import Cluster
 from parties.cluster.engine import ClusterEngine
 from parties.cluster.partial_sum import Pace
 from parties.compute import ComputeLane
@@ -21,7 +22,7 @@ from parties.settings.task_file import Deployment
 if TYPE_CHECKING:
     from distributed import Security
 
-__all__ = ["belongs_to", "checked_files", "engine_of", "security_of"]
+__all__ = ["belongs_to", "checked_files", "cluster_of", "engine_of", "security_of"]
 
 WITHOUT_DASK: Final = "compute.engine = \"dask\" needs Dask: pip install 'fsl-async[dask]'"
 
@@ -35,17 +36,26 @@ def engine_of(file: ServerFile, deployment: Deployment, lane: ComputeLane) -> En
     compute = file.compute
     if not compute:
         return None
-    security = security_of(compute)
-    from parties.cluster.dask_cluster import DaskCluster
-
     return ClusterEngine(
-        DaskCluster(compute.scheduler, security, belongs_to(deployment)),
+        cluster_of(compute, deployment),
         blobs_owner(deployment, file.server),
         importlib.metadata.version("fsl-async"),
         lane,
         os.urandom,
         Pace(task_seconds=compute.task_seconds, patience=compute.worker_patience),
     )
+
+
+def cluster_of(compute: ComputeTable, deployment: Deployment) -> Cluster:
+    """The cluster that a server's file names, not connected yet.
+
+    Raises:
+        MisuseError: Dask is not installed, or a certificate cannot be used.
+    """
+    security = security_of(compute)
+    from parties.cluster.dask_cluster import DaskCluster
+
+    return DaskCluster(compute.scheduler, security, belongs_to(deployment))
 
 
 def belongs_to(deployment: Deployment) -> str:

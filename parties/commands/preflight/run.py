@@ -13,7 +13,7 @@ import trio
 
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
-from parties.commands.preflight import bulk, doors, files, host, others
+from parties.commands.preflight import bulk, compute, doors, files, host, others
 from parties.commands.preflight.findings import Check, Doubt, Finding, found, loaded
 from parties.deployment.client_state import state_beside
 from parties.settings.doors_table import check_link
@@ -137,9 +137,20 @@ def _of_server(file: ServerFile, deployment: Deployment) -> list[tuple[str, Chec
         ("blobs", partial(bulk.blobs, file, deployment, running=files.is_running(file.store))),
         ("disk", _plain(files.disk, file, deployment.task)),
         *_of_host(file, deployment, [(file, deployment.task)]),
+        *_of_compute(file, deployment),
         *(_of_doors(file, deployment) if file.doors else [("link", _plain(_no_link, file, deployment))]),
         ("other server", partial(others.reachable, deployment, file.transport, 1 - file.server)),
         *_of_link(file, deployment),
+    ]
+
+
+def _of_compute(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]]:
+    """Of a server whose sums a cluster computes."""
+    if not file.compute:
+        return []
+    return [
+        ("certificates", _plain(compute.certificates, file)),
+        ("workers", partial(compute.workers, file, deployment)),
     ]
 
 
@@ -222,6 +233,7 @@ def _of_task(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]
         ("store", partial(files.store, file.store)),
         ("blobs", partial(bulk.blobs, file, deployment, running=files.is_running(file.store))),
         ("disk", _plain(files.disk, file, deployment.task)),
+        *_of_compute(file, deployment),
         ("link", _plain(_no_link, file, deployment)),
         ("other server", partial(others.reachable, deployment, file.transport, 1 - file.server)),
     ]

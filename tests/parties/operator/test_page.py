@@ -118,11 +118,13 @@ async def test_workers_stand_on_the_page_where_there_are_any(window, stage, tmp_
         await see(window, f"{number('#past tr')} === 2")
         assert await run(window, "return document.getElementById('workers-card').hidden")
         play_workers(stage)
+        stage.tell(Warned(about="compute", explanation="worker fsl-5f-03 has failed: it is gone"))
         await see(window, f"{number('#workers tr')} === 2")
         shown = await run(window, f"return {text('#workers-card')}")
         for words in ("fsl-5f-01", "10.0.0.7", "1,204 submissions wait for a worker", "31 submissions given out again"):
             assert words in re.sub(r"\s+", " ", shown), words
         stage.engine = msgspec.structs.replace(stage.engine, connected=False, workers=())
+        stage.tell(Warned(about="compute", explanation="the scheduler is away"))
         away = "The cluster at tls://10.0.0.5:8786 is away, so rounds wait for it."
         await see(window, f"{text('#workers-none')} === {away!r}")
 

@@ -72,6 +72,10 @@ def assert_sum(site: Deployed, *clients: str) -> None:
 def test_a_round_on_a_cluster_is_exact_and_everything_ends(site):
     give_cluster(site, "s0")
     workers = served(site, "s0")
+    checked = site.run("s0", "preflight", "s0.toml")
+    found = {each["check"]: each for each in checked.said["result"]["findings"]}
+    assert found["certificates"]["verdict"] == found["workers"]["verdict"] == "good", found
+    assert found["workers"]["words"].startswith("2 at tls://")
     for client in CLIENTS:
         ended = site.submit(client)
         assert ended.code == 0, ended.words

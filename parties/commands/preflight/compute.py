@@ -1,0 +1,119 @@
+"""What `preflight` says of the cluster that computes for a server."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import secrets
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from fsl_async import kernels
+from fsl_async.errors import FslError, MisuseError, StorageError
+from parties.cluster.cluster import Cluster, ClusterAwayError, Members, WorkerLostError
+from parties.cluster.crew import PORTABLE, unfit
+from parties.cluster.orders import HelloReport, ReadOrder, ReadReport, decoded, encoded
+from parties.commands.preflight.findings import Doubt
+from parties.deployment.blobs import blobs_owner, open_once
+from parties.deployment.compute import checked_files, cluster_of
+from parties.settings.party_file import ServerFile
+from parties.settings.task_file import Deployment
+
+__all__ = ["certificates", "workers"]
+
+ANSWER_SECONDS = 60.0
+"""A worker that computes takes a while to answer."""
+
+
+def certificates(file: ServerFile) -> str:
+    """The files for mutual TLS can be used together, and nobody else can read the key.
+
+    Raises:
+        MisuseError: they cannot.
+    """
+    if file.compute.scheduler.startswith("tcp://"):
+        return f"none: {file.compute.scheduler} is on this host"
+    ca, certificate, key = checked_files(file.compute)
+    return f"{certificate} with {key}, under the authority of {ca}: whoever holds one of its certificates is trusted"
+
+
+async def workers(file: ServerFile, deployment: Deployment) -> str:
+    """Every worker has this release, sound kernels, and reads this server's blobs.
+
+    Raises:
+        Doubt: the scheduler cannot be reached, or has no worker; a server waits for them.
+        MisuseError: a worker cannot be used.
+        StorageError: a worker cannot read the blobs.
+    """
+    cluster = cluster_of(file.compute, deployment)
+    try:
+        members = await _with_members(cluster, lambda members: _ask_all(cluster, members, file, deployment))
+    except ClusterAwayError as error:
+        raise Doubt(f"{error}; a server waits for it") from error
+    if not members:
+        raise Doubt(f"the scheduler at {cluster.where} has no worker of this task; rounds wait for one")
+    return f"{len(members)} at {cluster.where}, all with this release, and each reads the blobs of S{file.server}"
+
+
+async def _with_members(cluster: Cluster, use: Callable[[Members], Awaitable[None]]) -> Members:
+    """Connect with a cluster, and do something with its members."""
+    heard: list[Members] = []
+    failed: list[Exception] = []
+    first = trio.Event()
+
+    def hear(members: Members) -> None:
+        heard.append(members)
+        first.set()
+
+    async def connect() -> None:
+        try:
+            await cluster.stay_connected(hear)
+        except ClusterAwayError as error:
+            failed.append(error)
+            first.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connect)
+        await first.wait()
+        if heard:
+            try:
+                await use(heard[0])
+            except (FslError, Doubt) as error:
+                failed.append(error)
+        nursery.cancel_scope.cancel()
+    if failed:
+        raise failed[0]
+    return heard[0]
+
+
+async def _ask_all(cluster: Cluster, members: Members, file: ServerFile, deployment: Deployment) -> None:
+    place, content = f"preflight/{secrets.token_hex(8)}", secrets.token_bytes(32)
+    blobs = await open_once(file, deployment, create=False)
+    try:
+        await blobs.put(place, content, durable=False)
+        for name in sorted(members):
+            await _ask(cluster, name, members[name], place, content, file, deployment)
+    finally:
+        with trio.CancelScope(shield=True):
+            await blobs.erase(place)
+            await blobs.aclose()
+
+
+async def _ask(
+    cluster: Cluster, name: str, host: str, place: str, content: bytes, file: ServerFile, deployment: Deployment
+) -> None:
+    who = f"worker {name} on {host}"
+    try:
+        with trio.fail_after(ANSWER_SECONDS):
+            report = decoded((await cluster.call(name, "hello", b"")).report, HelloReport)
+            read = decoded((await cluster.call(name, "read", encoded(ReadOrder(place=place)))).report, ReadReport)
+    except (WorkerLostError, trio.TooSlowError) as error:
+        raise Doubt(f"{who} does not answer: {error}") from error
+    release, owner = importlib.metadata.version("fsl-async"), blobs_owner(deployment, file.server)
+    portable = await trio.to_thread.run_sync(kernels.active_isa) == PORTABLE
+    if wrong := unfit(report, release, owner, takes_portable=portable):
+        raise MisuseError(f"{who} cannot be used: {wrong}")
+    if read.problem:
+        raise StorageError(f"{who} does not reach the blobs of S{file.server}: {read.problem}")
+    if read.content != content:
+        raise StorageError(f"{who} reads something else from the blobs than was put there")
