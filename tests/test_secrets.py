@@ -41,7 +41,7 @@ PUBLIC = {
     ("fsl_async.costs.day", "Crowd", "seed"),
     ("fsl_async.costs.scaling", "Load", "shares"),
     ("parties.client.inbox", "Retrieve", "dense"),
-    ("parties.server.round.start", "Tools", "randomness"),
+    ("parties.server.round.tools", "Tools", "randomness"),
     ("parties.testing.trials.scenario", "Trial", "seed"),
     ("parties.testing.world", "World", "seed"),
 }

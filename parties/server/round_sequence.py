@@ -31,7 +31,8 @@ from parties.server.round.in_process import InProcess
 from parties.server.round.records import RoundRecords, round_bytes
 from parties.server.round.run import RoundRun
 from parties.server.round.sample import SampleRun
-from parties.server.round.start import RoundStart, Tools
+from parties.server.round.start import RoundStart
+from parties.server.round.tools import Tools
 from parties.server.round.toss import TossRun
 from parties.server.rounds import ROUNDS_REMEMBERED, Resting, Rounds, Running, Sampling, Tossing
 from parties.server.setup import ServerSetup

@@ -40,8 +40,9 @@ from parties.server.round.contradictions import seen_in, strangers_in
 from parties.server.round.engine import Answers
 from parties.server.round.outbox import Outbox
 from parties.server.round.records import RoundRecords
-from parties.server.round.start import RoundStart, Tools
+from parties.server.round.start import RoundStart
 from parties.server.round.timers import Timers
+from parties.server.round.tools import Tools
 from parties.storage.store import Change
 
 SPENDING: Final = (ssa.Tallied, ssa.Chosen, ssa.Revealed, ssa.Combined, ssa.Concluded, ssa.Done, ssa.Differed)

@@ -24,7 +24,8 @@ from parties.server.round.engine import RoundWork
 from parties.server.round.forming import Forming, keep_formed
 from parties.server.round.noising import Noise
 from parties.server.round.records import RoundRecords
-from parties.server.round.start import RoundStart, Tools
+from parties.server.round.start import RoundStart
+from parties.server.round.tools import Tools
 from parties.server.waiting_store import PAUSE
 from parties.storage.blobs.blobs import HarmedBlobError
 from parties.storage.store import Change

@@ -32,7 +32,8 @@ from parties.server.round.combining import Combining, Sums
 from parties.server.round.own_result import OwnResult
 from parties.server.round.records import RoundRecords
 from parties.server.round.slow_rule import watched
-from parties.server.round.start import RoundStart, Tools
+from parties.server.round.start import RoundStart
+from parties.server.round.tools import Tools
 from parties.server.round.update import Result, apply_sum
 
 RefusalError: TypeAlias = ExcessError | BeyondDtypeError | NoWeightError | OwnRuleError

@@ -15,7 +15,8 @@ from fsl_async.server.contributors import FalseCountError, check_counts, opened_
 from fsl_async.wire.public_part import ALL_ROWS, Opened
 from parties.server.evidence import Evidence
 from parties.server.round.records import RoundRecords
-from parties.server.round.start import RoundStart, Tools
+from parties.server.round.start import RoundStart
+from parties.server.round.tools import Tools
 
 
 class Contributors:

@@ -11,7 +11,8 @@ from parties.server.round.aggregating import Aggregation
 from parties.server.round.outbox import Outbox
 from parties.server.round.records import RoundRecords
 from parties.server.round.serving import Serving
-from parties.server.round.start import RoundStart, Tools
+from parties.server.round.start import RoundStart
+from parties.server.round.tools import Tools
 
 Course: TypeAlias = Aggregation | Serving
 

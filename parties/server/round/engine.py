@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import trio
 
@@ -21,11 +21,9 @@ from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.server.retrieval import Query
 from parties.events import Observer
 from parties.outcome import Model
+from parties.server.round.records import RoundRecords
+from parties.server.round.start import RoundStart
 from parties.status import EngineStatus
-
-if TYPE_CHECKING:
-    from parties.server.round.records import RoundRecords
-    from parties.server.round.start import RoundStart
 
 __all__ = ["Added", "Answers", "Engine", "Fetch", "RoundSum", "RoundWork"]
 

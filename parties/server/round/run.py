@@ -33,9 +33,10 @@ from parties.server.round.engine import Answers
 from parties.server.round.outbox import Outbox
 from parties.server.round.quota import RoundQuota
 from parties.server.round.records import RoundRecords
-from parties.server.round.start import RoundStart, Tools
+from parties.server.round.start import RoundStart
 from parties.server.round.timers import Timers
 from parties.server.round.times import ACTIVITIES, Stopwatch
+from parties.server.round.tools import Tools
 from parties.server.round.waiting import waiting_for
 from parties.server.store_layout import KnownPart, RequestKey
 from parties.status import PastRound, RoundStatus

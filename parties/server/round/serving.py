@@ -26,8 +26,9 @@ from parties.outcome import Done, Model, RoundOutcome, RoundReport
 from parties.server.evidence import Evidence
 from parties.server.round.conclusion import aborted_report
 from parties.server.round.outbox import Outbox
-from parties.server.round.start import RoundStart, Tools
+from parties.server.round.start import RoundStart
 from parties.server.round.timers import Timers
+from parties.server.round.tools import Tools
 from parties.storage.store import Change
 
 

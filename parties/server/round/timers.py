@@ -14,7 +14,8 @@ from fsl_async.protocols import ssa
 from fsl_async.protocols.ending import CloseRound, GaveUp
 from fsl_async.protocols.reconciliation import Round
 from parties.server.round.records import RoundRecords
-from parties.server.round.start import RoundStart, Tools
+from parties.server.round.start import RoundStart
+from parties.server.round.tools import Tools
 from parties.server.round.waiting import awaits_peer
 
 

@@ -26,7 +26,8 @@ from parties.server.round.in_process import InProcess
 from parties.server.round.records import RoundRecords
 from parties.server.round.run import RoundRun
 from parties.server.round.shares import ShareRecords
-from parties.server.round.start import RoundStart, Tools
+from parties.server.round.start import RoundStart
+from parties.server.round.tools import Tools
 from parties.storage.blobs.in_store import StoreBlobs
 from parties.storage.store import MemoryStore, Record
 
