@@ -56,8 +56,8 @@ def test_the_commands_are_these():
         "backup", "bench", "clients add", "clients list", "clients revoke", "demo", "door", "enrol", "keygen",
         "log-level", "outcome", "peers add", "peers list", "peers revoke", "plan", "preflight",
         "restore", "resume", "retrieve",
-        "rounds abort", "rounds close", "rounds draw", "rounds list", "rounds show", "serve", "status", "submit",
-        "tasks drain", "tasks list", "tasks start", "unite",
+        "rounds abort", "rounds close", "rounds draw", "rounds list", "rounds show", "scheduler", "serve", "status",
+        "submit", "tasks drain", "tasks list", "tasks start", "unite", "worker",
     ]  # fmt: skip
 
 

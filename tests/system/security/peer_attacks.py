@@ -34,6 +34,7 @@ from fsl_async.wire.public_part import Layout, Trees
 from parties.identity.link_proofs import link_proof
 from parties.outcome import RoundReport
 from parties.server.round.assembly import RequestRefusedError
+from parties.server.round.submission_reader import StoredSubmission
 from parties.server.setup import ServerSetup
 from parties.storage.store import Put
 from transport import HandshakeSettings
@@ -70,7 +71,11 @@ class InsertsAClient(Byzantine):
         store = self.setup.store
         for key in at_once(store.keys("round-")):
             if f"/{client}" in key:
-                at_once(store.commit(Put(key.replace(f"/{client}", f"/{other}"), at_once(store.blob(key)))))
+                content = at_once(store.blob(key))
+                if "/submissions/" in key:
+                    stored = msgspec.msgpack.decode(content, type=StoredSubmission)
+                    content = msgspec.msgpack.encode(msgspec.structs.replace(stored, client=other))
+                at_once(store.commit(Put(key.replace(f"/{client}", f"/{other}"), content)))
 
 
 class NamesAnotherSubmission(Byzantine):
