@@ -8,7 +8,6 @@ again.
 from __future__ import annotations
 
 import asyncio
-import logging
 import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -24,8 +23,6 @@ from parties.cluster.station import Station
 from transport.errors import UnreachableError
 
 __all__ = ["run_scheduler", "run_worker"]
-
-_log = logging.getLogger("parties.cluster")
 
 SAFE: Final[dict[str, Any]] = {
     "distributed.worker.memory.target": False,

@@ -45,6 +45,7 @@ from parties.cluster.orders import (
     session_layouts,
 )
 from parties.compute import ComputeLane
+from parties.server.round.accumulation import READERS, add_batch
 from parties.server.round.reading_back import ReadBack, altered
 from parties.server.round.submission_reader import StoredSubmission, SubmissionReader
 from parties.server.store_layout import RequestKey, part_name, round_prefix
@@ -56,9 +57,6 @@ ACTIONS: Final = ("hello", "read", "add", "seal", "drop")
 
 SHOWN = 64
 """Bytes of a blob that a worker shows to a server that asks whether it can read it."""
-
-READERS = 8
-"""Submissions that are read side by side."""
 
 
 @dataclass(frozen=True)
@@ -177,10 +175,8 @@ class Station:
         if twice:
             raise MisuseError(f"{twice[0]!r} is in this partial already")
         into.clients |= dict.fromkeys(submission.client for submission in found)
-        batch = into.aggregate.batch(found, self._setup.lane.threads)
-        for step in (batch.preparing, batch.adding, batch.concluding):
-            await self._setup.lane.run_all(step())
-        return dict(zip((submission.client for submission in found), batch.entries, strict=True))
+        entries = await add_batch(into.aggregate, found, self._setup.lane)
+        return dict(zip((submission.client for submission in found), entries, strict=True))
 
     def _config(self, brief: Brief) -> RoundConfig:
         name = digest(Domain.ROUND, brief.config)

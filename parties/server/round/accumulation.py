@@ -158,7 +158,12 @@ class Accumulator(RoundSum):
         self._progress.set()
 
     async def _add(self, aggregate: Aggregate, submissions: Sequence[Submission]) -> list[bytes]:
-        batch = aggregate.batch(submissions, self._lane.threads)
-        for step in (batch.preparing, batch.adding, batch.concluding):
-            await self._lane.run_all(step())
-        return batch.entries
+        return await add_batch(aggregate, submissions, self._lane)
+
+
+async def add_batch(aggregate: Aggregate, submissions: Sequence[Submission], lane: ComputeLane) -> list[bytes]:
+    """Add submissions to a sum at once, with all threads of a lane, and return their entries."""
+    batch = aggregate.batch(submissions, lane.threads)
+    for step in (batch.preparing, batch.adding, batch.concluding):
+        await lane.run_all(step())
+    return batch.entries
