@@ -26,6 +26,13 @@ def demo(
         ),
     ] = "memory",
     doors: int = 0,
+    compute: Annotated[
+        Literal["threads", "dask"],
+        Parameter(
+            help="With --transport tcp, what computes S0's sums: threads of its process; or dask, a scheduler and two "
+            "workers of a cluster on this machine."
+        ),
+    ] = "threads",
     form: FormatFlag = "text",
 ) -> int:
     """Train on real text with two servers and several clients, and compare with training in the clear.
@@ -44,5 +51,5 @@ def demo(
     from parties.commands.demo.run import run_demo
 
     report = Report("demo", form)
-    work = partial(run_demo, clients=clients, rounds=rounds, seed=seed, transport=transport, doors=doors, report=report)
-    return run(report, work)
+    sizes = {"clients": clients, "rounds": rounds, "seed": seed, "doors": doors}
+    return run(report, partial(run_demo, **sizes, transport=transport, compute=compute, report=report))

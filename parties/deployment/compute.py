@@ -22,7 +22,7 @@ from parties.settings.task_file import Deployment
 if TYPE_CHECKING:
     from distributed import Security
 
-__all__ = ["belongs_to", "checked_files", "cluster_of", "engine_of", "security_of"]
+__all__ = ["WITHOUT_DASK", "belongs_to", "checked_files", "cluster_of", "engine_of", "security_of"]
 
 WITHOUT_DASK: Final = "compute.engine = \"dask\" needs Dask: pip install 'fsl-async[dask]'"
 

@@ -22,6 +22,7 @@ from rich.progress import Progress, TaskID
 
 from fsl_async.errors import FslError
 from fsl_async.task import Task
+from parties.commands.demo.cluster import write_cluster
 from parties.commands.demo.corpus import load
 from parties.commands.demo.learner import Learner, initial_model
 from parties.commands.demo.taking_part import PHASES, Summary, demo_task, take_part
@@ -34,12 +35,22 @@ from parties.settings.writing import free_addresses, write_deployment
 __all__ = ["in_processes"]
 
 SERVERS = ("S0", "S1")
+PARTIES = (sys.executable, "-m", "parties")
+WORKING = (("scheduler",), ("worker",), ("worker",))
 
 
 async def in_processes(
-    clients: int, rounds: int, seed: int, progress: Progress, transport: Literal["tcp", "unix"], doors: int = 0
+    clients: int,
+    rounds: int,
+    seed: int,
+    progress: Progress,
+    transport: Literal["tcp", "unix"],
+    doors: int = 0,
+    compute: Literal["threads", "dask"] = "threads",
 ) -> Summary:
-    """Run the whole demo in processes that are connected over TCP or over Unix-domain sockets, with doors if asked for.
+    """Run the whole demo in processes that are connected over TCP or over Unix-domain sockets.
+
+    If asked for, with doors of both servers, and with a cluster that computes for S0.
 
     Raises:
         FslError: a process failed; the message has its last lines.
@@ -48,26 +59,32 @@ async def in_processes(
     with tempfile.TemporaryDirectory(prefix="fsl-async-demo-") as name:
         folder = Path(name)
         addresses = free_addresses(2) if transport == "tcp" else [f"unix:{folder / name}.socket" for name in SERVERS]
-        _write_files(folder, demo_task(clients), addresses, clients, rounds, doors)
+        cluster = write_cluster(folder) if compute == "dask" else ""
+        _write_files(folder, demo_task(clients), addresses, clients, rounds, doors, cluster)
         bar = progress.add_task("client rounds", total=clients * rounds)
         started = time.perf_counter()
-        async with trio.open_nursery() as servers:
+        async with trio.open_nursery() as computing, trio.open_nursery() as servers:
             ended = [trio.Event(), trio.Event()]
             for server in (0, 1):
                 await servers.start(_serve, folder, server, doors, ended[server])
+            for words in WORKING if cluster else ():
+                computing.start_soon(_child, [*PARTIES, *words, str(folder / "S0.toml")], words[0], _nothing)
             async with trio.open_nursery() as nursery:
                 for number in range(clients):
                     arguments = [str(folder), *map(str, (number, clients, rounds, seed))]
                     nursery.start_soon(_take_part, arguments, number, summary, progress, bar)
             for event in ended:
                 await event.wait()
+            computing.cancel_scope.cancel()
         busy = sum(summary.seconds[phase] for phase in PHASES[:3])
         summary.seconds["aggregate"] = max(0.0, time.perf_counter() - started - busy)
         summary.model = load_model(folder / "model-0.npz")
     return summary
 
 
-def _write_files(folder: Path, task: Task, addresses: Sequence[str], clients: int, rounds: int, doors: int) -> None:
+def _write_files(
+    folder: Path, task: Task, addresses: Sequence[str], clients: int, rounds: int, doors: int, cluster: str
+) -> None:
     """Keys, task file, client list and model: what the operators of two servers would exchange."""
     identities = [Identity.generate(name) for name in SERVERS]
     members = [Identity.generate(f"client-{number:02}") for number in range(clients)]
@@ -78,8 +95,9 @@ def _write_files(folder: Path, task: Task, addresses: Sequence[str], clients: in
     link = free_addresses(1)[0] if doors else ""
     write_deployment(folder, task, servers, addresses, [member.public for member in members], link=link)
     for server, address in enumerate(addresses):
-        store = f"{SERVERS[server]}.sqlite" if doors else "memory"
+        store = f"{SERVERS[server]}.sqlite" if doors or (cluster and server == 0) else "memory"
         own = _doors(folder, identities[server], doors, link if server == 0 else "") if doors else ""
+        own += cluster if server == 0 else ""
         (folder / f"{SERVERS[server]}.toml").write_text(
             f'server = {server}\nidentity = "{SERVERS[server]}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
             f'model = "model.npz"\nlisten = "{address}"\nsave_model = "model-{server}.npz"\nthreads = 1\n'
@@ -105,7 +123,7 @@ async def _serve(
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a server's process; started once it listens, or the first of its doors does."""
-    command = [sys.executable, "-m", "parties", "serve", str(folder / f"{SERVERS[server]}.toml")]
+    command = [*PARTIES, "serve", str(folder / f"{SERVERS[server]}.toml")]
     words, listens = f"of {SERVERS[server]} listens at" if doors else "listens at", trio.Event()
 
     def heard(line: str) -> None:
@@ -115,6 +133,10 @@ async def _serve(
 
     await _child(command, SERVERS[server], heard)
     ended.set()
+
+
+def _nothing(line: str) -> None:
+    """What a worker says is told if it fails."""
 
 
 async def _take_part(arguments: Sequence[str], number: int, summary: Summary, progress: Progress, bar: TaskID) -> None:

@@ -50,6 +50,7 @@ async def run_demo(
     transport: Literal["memory", "tcp", "unix"],
     report: Report,
     doors: int = 0,
+    compute: Literal["threads", "dask"] = "threads",
 ) -> None:
     """Run the demo and report.
 
@@ -63,13 +64,15 @@ async def run_demo(
         raise MisuseError(f"doors are processes that share a TCP port: --doors {doors} needs --transport tcp")
     if not 0 <= doors <= MOST_DOORS:
         raise MisuseError(f"0 to {MOST_DOORS} doors expected for each server, got {doors}")
+    if compute == "dask" and transport != "tcp":
+        raise MisuseError("workers of a cluster are processes: --compute dask needs --transport tcp")
     corpus = load(clients, seed)
     with _progress(report) as progress:
         match transport:
             case "memory":
                 summary = await _in_memory(corpus, clients, rounds, seed, progress)
             case "tcp" | "unix":
-                summary = await in_processes(clients, rounds, seed, progress, transport, doors)
+                summary = await in_processes(clients, rounds, seed, progress, transport, doors, compute)
     if summary.doubts:
         raise FslError(f"{'; '.join(summary.doubts)}: zeros were submitted instead of updates")
     clear = _in_the_clear(corpus, clients, rounds)
