@@ -133,7 +133,7 @@ class Settling(Sum, State, frozen=True, kw_only=True):
 
 
 class Settled(Sum, State, frozen=True, kw_only=True):
-    """The partials that count are the sum of exactly those who are to be counted."""
+    """The partials that count are the sum of exactly those who are to be counted; whatever is said now is too late."""
 
     counted: frozenset[str]
 
@@ -234,7 +234,7 @@ class Forget(msgspec.Struct, frozen=True):
 
 Effect: TypeAlias = Give | Seal | Forget
 
-MACHINE: Machine[PartialSum] = Machine(PartialSum, SumEvent, initial=(Adding,))
+MACHINE: Machine[PartialSum] = Machine(PartialSum, SumEvent, initial=(Adding,), final=(Settled,))
 TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
 
@@ -298,19 +298,7 @@ def _take_partial(state: Settling, event: Sealed) -> Settling | Settled:
 
 
 @MACHINE.transition
-def _take_in_vain(state: Settled, event: Joined | Lost | Doubted | Added | Sealed) -> Settled:
-    """There is nothing to do, unless others are to be counted."""
-    return _taken(state, event)
-
-
-@MACHINE.transition
-def _put_in_vain(state: Settled, event: Put) -> Settled:
-    return _arrived(state, event.clients)
-
-
-@MACHINE.transition
-def _want(state: Adding | Settling | Settled, event: Wanted) -> Settling | Settled:
-    """Known twice where counts of contributors are formed before the sum."""
+def _want(state: Adding, event: Wanted) -> Settling | Settled:
     return _go_on(state, event.counted)
 
 

@@ -131,6 +131,7 @@ class ClusterSum(RoundSum):
         self._sizes: dict[str, int] = {}
         self._entries: dict[str, bytes] = {}
         self._aggregate: Aggregate | None = None
+        self._counted: frozenset[str] | None = None
         self._progress, self._moved = RecurringEvent(), RecurringEvent()
         self._merging = trio.Lock()
         self._released = False
@@ -170,8 +171,12 @@ class ClusterSum(RoundSum):
     async def settled(self, counted: frozenset[str]) -> AsyncIterator[Aggregate]:
         """See `RoundSum.settled`."""
         await self.proofs(counted)
-        self._tell(Wanted(counted))
-        while not (isinstance(self.state, Settled) and self.state.counted == counted):
+        if self._counted is None:
+            self._counted = counted
+            self._tell(Wanted(counted))
+        elif self._counted != counted:
+            raise MisuseError("the sum of other clients has been asked for already")
+        while not isinstance(self.state, Settled):
             await self._moved.wait()
         async with self._merging:
             yield await self._sum()
@@ -206,6 +211,8 @@ class ClusterSum(RoundSum):
 
     async def _take(self, said: _Said, desk: _Desk) -> None:
         event, before = said.event, self.state
+        if isinstance(before, Settled):
+            return
         after = partials.step(before, event)
         if isinstance(event, Sealed) and after.counting != before.counting:
             async with self._merging:

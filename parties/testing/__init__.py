@@ -41,7 +41,12 @@ if TYPE_CHECKING:
         SpoiltBlobs as SpoiltBlobs,
     )
     from parties.testing.lab import Laboratory as Laboratory, every_crash as every_crash, laboratory as laboratory
-    from parties.testing.round_faults import AbortRound as AbortRound, CloseNow as CloseNow, Fault as Fault
+    from parties.testing.round_faults import (
+        AbortRound as AbortRound,
+        CloseNow as CloseNow,
+        Fault as Fault,
+        StoppedWorker as StoppedWorker,
+    )
     from parties.testing.supervisor import Ended as Ended
     from parties.testing.surroundings import HorizonError as HorizonError
     from parties.testing.world import World as World
@@ -59,7 +64,7 @@ else:
                 "Delay FullDisk Partition SkewedClock SlowDisk SpoiltBlobs"
             ),
             "parties.testing.lab": "Laboratory every_crash laboratory",
-            "parties.testing.round_faults": "AbortRound CloseNow Fault",
+            "parties.testing.round_faults": "AbortRound CloseNow Fault StoppedWorker",
             "parties.testing.supervisor": "Ended",
             "parties.testing.surroundings": "HorizonError",
             "parties.testing.world": "World",

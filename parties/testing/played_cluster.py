@@ -7,7 +7,8 @@ does what it was told.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import trio
@@ -36,7 +37,6 @@ class PlayedCluster(Cluster):
 
     Attributes:
         calls: by action, how many calls there were.
-        stopped: names of processes whose workers answer nobody; whoever changes it calls `stir`.
     """
 
     kind = "played"
@@ -44,7 +44,7 @@ class PlayedCluster(Cluster):
     def __init__(self, where: str) -> None:
         self.where = where
         self.calls: dict[str, int] = {}
-        self.stopped: set[str] = set()
+        self._stopped: list[str] = []
         self._workers: dict[str, _Played] = {}
         self._changed = RecurringEvent()
 
@@ -53,7 +53,7 @@ class PlayedCluster(Cluster):
         name = f"{life.process.name}.{life.number}"
         played = self._workers[name] = _Played(station, life)
         life.ending.append(lambda: self._leave(name))
-        self.stir()
+        self._changed.set()
         try:
             await trio.sleep_forever()
         finally:
@@ -78,7 +78,7 @@ class PlayedCluster(Cluster):
         async with trio.open_nursery() as nursery:
 
             async def carry_out() -> None:
-                while played.life.process.name in self.stopped:
+                while played.life.process.name in self._stopped:
                     await self._changed.wait()
                 try:
                     ended.append(await played.station.perform(action, order))
@@ -96,10 +96,16 @@ class PlayedCluster(Cluster):
                 return reply
         raise WorkerLostError(f"{worker} was killed")
 
-    def stir(self) -> None:
-        """Somebody has come, gone, been stopped or goes on."""
-        self._changed.set()
+    @contextmanager
+    def stopping(self, process: str) -> Iterator[None]:
+        """Within this context the worker of a process answers nobody."""
+        self._stopped.append(process)
+        try:
+            yield
+        finally:
+            self._stopped.remove(process)
+            self._changed.set()
 
     def _leave(self, name: str) -> None:
         if self._workers.pop(name, None) is not None:
-            self.stir()
+            self._changed.set()

@@ -19,7 +19,17 @@ from parties.testing.faults import (
     SpoiltBlobs,
 )
 
-__all__ = ["AbortRound", "CloseNow", "Fault", "Late", "MaliciousClient", "MaliciousServer", "OldCopy", "Straggle"]
+__all__ = [
+    "AbortRound",
+    "CloseNow",
+    "Fault",
+    "Late",
+    "MaliciousClient",
+    "MaliciousServer",
+    "OldCopy",
+    "StoppedWorker",
+    "Straggle",
+]
 
 
 class Late(PartyFault, frozen=True):
@@ -45,6 +55,13 @@ class OldCopy(PartyFault, frozen=True):
     """After its n-th submission a client is restarted with the state in which it stored that one, and resends it."""
 
     submission: int
+
+
+class StoppedWorker(PartyFault, frozen=True):
+    """A server's worker answers nobody for a while; then it does what it was told, as if nothing had been."""
+
+    begin: float
+    seconds: float
 
 
 class AbortRound(PartyFault, frozen=True):
@@ -88,4 +105,5 @@ Fault: TypeAlias = (
     | CloseNow
     | MaliciousClient
     | MaliciousServer
+    | StoppedWorker
 )

@@ -15,7 +15,7 @@ from parties.status import PastRound
 from parties.testing.chart.legend import Legend, point_text
 from parties.testing.chart.rows import Look
 from parties.testing.faults import FaultBase
-from parties.testing.round_faults import AbortRound, CloseNow, Straggle
+from parties.testing.round_faults import AbortRound, CloseNow, StoppedWorker, Straggle
 from parties.testing.story import Entry
 from parties.watch import Note
 
@@ -66,6 +66,8 @@ class RoundLegend(Legend):
         match fault:
             case Straggle(submission=submission, server=server, seconds=seconds):
                 return f"submission {submission} reaches {server} {seconds:g} s late"
+            case StoppedWorker(seconds=seconds):
+                return f"answers nobody for {seconds:g} s"
             case AbortRound(point=point):
                 return f"operator aborts the round {point_text(point)}"
             case CloseNow(point=point):

@@ -41,12 +41,12 @@ from parties.server.round.engine import Engine
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
 from parties.simulation.network import SERVERS, Network
-from parties.testing.faults import AtTime, AtTransition, SpoiltBlobs
+from parties.testing.faults import CALM, AtTime, AtTransition, SpoiltBlobs
 from parties.testing.machines import MACHINES
 from parties.testing.played_cluster import PlayedCluster
 from parties.testing.processes import Life
 from parties.testing.recorder import Transition
-from parties.testing.round_faults import AbortRound, CloseNow, Fault
+from parties.testing.round_faults import AbortRound, CloseNow, Fault, StoppedWorker
 from parties.testing.round_legend import RoundLegend
 from parties.testing.stragglers import Stragglers
 from parties.testing.supervisor import Ended, is_of_surroundings
@@ -120,6 +120,7 @@ class World(Surroundings):
         self._reachable: set[int] = set()
         self._spoils_blobs = any(isinstance(fault, SpoiltBlobs) for fault in faults)
         self._operators = [fault for fault in faults if isinstance(fault, AbortRound | CloseNow)]
+        self._stopped_workers = [fault for fault in faults if isinstance(fault, StoppedWorker)]
         self._stragglers = Stragglers(self.injector, faults)
 
     # ---- for tests
@@ -170,6 +171,8 @@ class World(Surroundings):
         for fault in self._operators:
             if isinstance(fault.point, AtTime):
                 self._nursery.start_soon(self._operate_at, fault, fault.point.seconds)
+        for stopped in self._stopped_workers:
+            self._nursery.start_soon(self._stop_worker, stopped)
 
     async def _live_as_server(self, index: int, life: Life) -> None:
         name = SERVERS[index]
@@ -309,6 +312,14 @@ class World(Surroundings):
             self._nursery.start_soon(server.actor.post_event, run.round_id, ssa.GaveUp("the operator said so"))
         else:
             self._nursery.start_soon(_close, server, run.config.number)
+
+    async def _stop_worker(self, fault: StoppedWorker) -> None:
+        cluster = self.clusters[SERVERS.index(fault.party.partition(".")[0])]
+        await trio.sleep(self.injector.until(fault.begin))
+        if not self.injector.calm:
+            self.injector.strike(fault)
+            with cluster.stopping(fault.party):
+                await trio.sleep(self.injector.until(min(fault.begin + fault.seconds, CALM)))
 
     # ---- records
 

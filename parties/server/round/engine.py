@@ -78,7 +78,10 @@ class RoundSum(ABC):
 
     @abstractmethod
     def settled(self, counted: frozenset[str]) -> AbstractAsyncContextManager[Aggregate]:
-        """The sum of exactly these clients, when all are added and all others taken out; nothing is added meanwhile."""
+        """The sum of exactly these clients, when all are added and all others taken out; nothing is added meanwhile.
+
+        It may be asked for again, then of the same clients.
+        """
 
     @abstractmethod
     def release(self) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from parties.simulation.network import SERVERS
 from parties.testing.faults import AtTime, Crash
-from parties.testing.round_faults import Fault
+from parties.testing.round_faults import Fault, StoppedWorker
 from parties.testing.trials.drawing import draw
 from parties.testing.trials.scenario import Trial
 from parties.testing.world import worker_names
@@ -31,12 +31,23 @@ def draw_workers(seed: int) -> Trial:
     faults = [*trial.faults]
     if rng.random() < 0.8:
         faults += [_death(rng, workers) for _ in range(rng.choice((1, 2, 3, 5)))]
+    if rng.random() < 0.3:
+        faults += [_stop(rng, workers) for _ in range(rng.choice((1, 2)))]
     scenario = msgspec.structs.replace(trial.scenario, workers=workers)
     return Trial(seed, scenario, tuple(dict.fromkeys(faults)))
 
 
 def _death(rng: Random, workers: tuple[int, int]) -> Fault:
     """A worker dies at some time, and comes back with nothing."""
-    index = rng.choice([index for index in range(len(SERVERS)) if workers[index]])
     point = AtTime(round(2 ** rng.uniform(-4, 6), 3))
-    return Crash(rng.choice(worker_names(index, workers[index])), point, round(2 ** rng.uniform(-4, 5), 3))
+    return Crash(_one(rng, workers), point, round(2 ** rng.uniform(-4, 5), 3))
+
+
+def _stop(rng: Random, workers: tuple[int, int]) -> Fault:
+    """A worker answers nobody for a while, mostly for so long that it is doubted."""
+    return StoppedWorker(_one(rng, workers), round(2 ** rng.uniform(-4, 5), 3), round(2 ** rng.uniform(2, 6), 3))
+
+
+def _one(rng: Random, workers: tuple[int, int]) -> str:
+    index = rng.choice([index for index in range(len(SERVERS)) if workers[index]])
+    return rng.choice(worker_names(index, workers[index]))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from parties.testing.faults import Crash, Cut, Delay, FullDisk, Partition, SlowDisk, SpoiltBlobs, party_of
-from parties.testing.round_faults import Fault, Late, Straggle
+from parties.testing.round_faults import Fault, Late, StoppedWorker, Straggle
 from parties.testing.trials.scenario import NAMES, Scenario, Trial
 
 __all__ = ["shrink"]
@@ -72,7 +72,7 @@ def _simpler(fault: Fault) -> Iterator[Fault]:
     match fault:
         case Crash(down=down) if down not in (1.0, float("inf")):
             yield msgspec.structs.replace(fault, down=1.0)
-        case Partition() | SlowDisk() | FullDisk() | SpoiltBlobs():
+        case Partition() | SlowDisk() | FullDisk() | SpoiltBlobs() | StoppedWorker():
             for name in ("begin", "seconds"):
                 yield from _rounded(fault, name)
         case Delay() | Late() | Straggle():

@@ -18,7 +18,7 @@ from parties.events import Warned
 from parties.outcome import Done
 from parties.server.limits import Schedule
 from parties.simulation.network import SERVERS
-from parties.testing import AtTime, Crash, Fault, SpoiltBlobs
+from parties.testing import AtTime, Crash, Fault, SpoiltBlobs, StoppedWorker
 from parties.testing.played_cluster import PlayedCluster
 from parties.testing.world import World, world
 from tests.parties.testing.small_world import MODEL, TASK, take_part
@@ -86,18 +86,11 @@ async def test_without_any_worker_a_round_waits_and_says_so(autojump_clock):
 
 
 async def test_a_worker_that_is_stopped_is_doubted_and_what_it_says_later_counts_once(autojump_clock):
-    async with a_world(workers=(2, 0), computing=0.3) as made:
-        cluster = made.clusters[0]
-        for name in NAMES:
-            made.start(name, take_part)
-        await trio.sleep(1.0)
-        cluster.stopped.add("S0.worker-1")
-        cluster.stir()
-        with trio.fail_after(200):
-            await made.wait_settled(1)
-        cluster.stopped.clear()
-        cluster.stir()
-        await trio.sleep(10)
+    stopped = StoppedWorker("S0.worker-1", begin=1.0, seconds=100.0)
+    async with a_world(stopped, workers=(2, 0), computing=0.3) as made:
+        await settled(made)
+        assert made.now < stopped.begin + stopped.seconds
+        await trio.sleep(120)
         exact(made)
         assert not made.ended
 

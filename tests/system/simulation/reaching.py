@@ -24,11 +24,13 @@ from parties.testing.machines import MACHINES, declared
 from parties.testing.recorder import Transition
 from parties.testing.trials import Trial
 from parties.testing.trials.drawing import MOMENTS
+from parties.testing.trials.drawing_workers import WORKERS_FROM
 
 from .malice import draw, run
 from .ways import LIKELIER, OTHER_WAYS, SILENT, WAYS, Chance, meet_again
 from .ways_of_counting import COUNTING, SILENT_COUNTING
 from .ways_of_retrievals import RETRIEVING, SILENT_RETRIEVALS
+from .ways_of_workers import SUMMING
 
 __all__ = ["Goal", "Search", "as_text", "crash_points", "reach", "search", "transitions", "trial_for"]
 
@@ -107,8 +109,10 @@ def trial_for(goal: Goal, number: int) -> Trial:
 
 
 def _trial_for_transition(goal: Transition, number: int, rng: Random) -> Trial:
-    ways = {**WAYS, **COUNTING, **RETRIEVING, **OTHER_WAYS}
+    ways = {**WAYS, **COUNTING, **RETRIEVING, **SUMMING, **OTHER_WAYS}
     if goal not in ways:
+        if goal.machine == "partials":
+            return draw(WORKERS_FROM + number)
         changes = LIKELIER.get(goal.machine, {})
         return _likelier(draw(number), changes if number % 2 else {})
     plan = ways[goal](Chance(rng, rng.choice(SERVERS)))

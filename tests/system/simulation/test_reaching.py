@@ -27,6 +27,7 @@ from .malice import NOT_DRAWN, draw, run
 from .reaching import Goal, Search, as_text, crash_points, search, transitions, trial_for
 from .ways_of_counting import COUNTING
 from .ways_of_retrievals import RETRIEVING
+from .ways_of_workers import SUMMING
 
 CLOSES = Transition("ssa", "Open", "CloseRound", "Closed")
 TRIES = range(12)
@@ -49,6 +50,7 @@ GOALS: list[Goal] = [
     ("S1", Transition("ssa", "Revealed", "PeerShare", "Combined"), "after send"),
     Transition("ssa.client", "HalfReceipted", "Leave", "Away"),
     Transition("epochs", "Planted", "Brought", "Planted"),
+    Transition("partials", "Settling", "Put", "Settling"),
 ]
 
 
@@ -62,7 +64,7 @@ def test_a_goal_is_reached(goal: Goal) -> None:
 def test_there_is_a_way_to_every_transition_of_a_server() -> None:
     assert sorted([*ways.WAYS, *COUNTING]) == sorted([*declared("ssa"), *declared("sampling"), *declared("toss")])
     assert set(ways.SILENT) <= set(ways.WAYS)
-    assert set(ways.OTHER_WAYS) <= set(transitions())
+    assert {*ways.OTHER_WAYS, *SUMMING} <= set(transitions())
     assert len(set(crash_points())) == 5 * 2 * (len(ways.WAYS) + len(COUNTING) + len(RETRIEVING))
 
 

@@ -83,6 +83,7 @@ class Plan:
     protocol: Literal["ssa", "psr", "psu"] = "ssa"
     rule: str = ""
     contributors: int | None = None
+    workers: tuple[int, int] = (0, 0)
 
     def scenario(self) -> Scenario:
         """As a trial has it."""
@@ -103,7 +104,7 @@ class Plan:
             max_clients=5,
         )
         task = with_rule(task, self.rule) if self.rule else task
-        return Scenario(task, self.clients, self.rounds, self.seconds)
+        return Scenario(task, self.clients, self.rounds, self.seconds, workers=self.workers)
 
 
 Way: TypeAlias = Callable[[Chance], Plan]

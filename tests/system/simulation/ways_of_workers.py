@@ -1,0 +1,61 @@
+"""What makes the transitions of a sum on workers come about that chance seldom brings; see `ways`.
+
+Nobody dies at them, so they are the same for each server: here S0 has the workers. A sum is long in settling where
+somebody is to be taken off again, a client that the peer lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from parties.testing.faults import AtTime, Crash, SpoiltBlobs
+from parties.testing.recorder import Transition
+from parties.testing.round_faults import Fault, Late, StoppedWorker, Straggle
+
+from .ways import ALL_ALONG, SHORT, Chance, Plan, Way
+
+__all__ = ["SUMMING"]
+
+WORKER = "S0.worker-1"
+
+
+def _stopped_while_others_come(chance: Chance) -> Plan:
+    """It has one client's submission; the round is open for longer than a server is patient with it."""
+    stops = StoppedWorker(WORKER, chance.between(1.0, 2.0), ALL_ALONG)
+    return Plan((stops, Late("ben", 1, 60.0)), seconds=90.0, workers=(1, 0))
+
+
+def _one_is_taken_off(chance: Chance, *faults: Fault) -> Plan:
+    never = Straggle("anna", 1, "S1", ALL_ALONG)
+    return Plan((never, *faults), clients=3, seconds=SHORT, workers=(1, 0))
+
+
+def _stopped_in_settling(chance: Chance) -> Plan:
+    return _one_is_taken_off(chance, _stop(chance))
+
+
+def _killed_in_settling(chance: Chance) -> Plan:
+    """It is stopped, so that the sum still settles when it is killed and comes back."""
+    return _one_is_taken_off(chance, _stop(chance), Crash(WORKER, AtTime(chance.between(12.0, 18.0)), 2.0))
+
+
+def _harmed_in_settling(chance: Chance) -> Plan:
+    return _one_is_taken_off(chance, SpoiltBlobs(WORKER, chance.between(3.0, 5.0), 20.0, "altered"))
+
+
+def _stop(chance: Chance) -> Fault:
+    return StoppedWorker(WORKER, chance.between(3.0, 5.0), 40.0)
+
+
+def _of_sum(state: str, event: str) -> Transition:
+    return Transition("partials", state, event, state)
+
+
+SUMMING: Mapping[Transition, Way] = {
+    _of_sum("Adding", "Doubted"): _stopped_while_others_come,
+    _of_sum("Settling", "Added"): _one_is_taken_off,
+    _of_sum("Settling", "Doubted"): _stopped_in_settling,
+    _of_sum("Settling", "Joined"): _killed_in_settling,
+    _of_sum("Settling", "Lost"): _killed_in_settling,
+    _of_sum("Settling", "Put"): _harmed_in_settling,
+}
