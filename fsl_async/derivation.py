@@ -28,9 +28,22 @@ def seed_commitment(msk: bytes, round_id: bytes, client: str, server: int) -> by
     return digest(Domain.SEED_COMMITMENT, msk, round_id, client.encode(), bytes([server]))
 
 
-def forest_roots(msk: bytes, key: ForestKey, forest: Forest, server: int) -> Blocks:
-    """One server's roots of a forest's trees, (trees, 2): AES_msk(tree, forest), with the server's number as t."""
-    roots = kernels.keystream(msk, nonce=(key.block << 32) | key.forest, count=forest.trees)
+def forest_roots(msk: bytes, key: ForestKey, forest: Forest, server: int, bins: range | None = None) -> Blocks:
+    """One server's roots of a forest's trees, (trees, 2): AES_msk(tree, forest), with the server's number as t.
+
+    Args:
+        msk: the server's master seed.
+        key: the forest's.
+        forest: all of it.
+        server: 0 or 1.
+        bins: of every segment, those whose roots are asked for; by default all.
+    """
+    nonce = (key.block << 32) | key.forest
+    if bins is None or len(bins) == forest.bins:
+        roots = kernels.keystream(msk, nonce, forest.trees)
+    else:
+        firsts = (segment * forest.bins + bins.start for segment in range(forest.segments))
+        roots = np.concatenate([kernels.keystream(msk, nonce, len(bins), first) for first in firsts])
     roots[:, 0] = (roots[:, 0] & ~np.uint64(1)) | np.uint64(server)
     return roots
 

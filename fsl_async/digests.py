@@ -47,6 +47,7 @@ class Domain(Enum):
     PROOF_KEY = b"fsl.proof-key"
     PROOF_MASK_KEY = b"fsl.proof-mask"
     PROOF = b"fsl.proof"
+    PROOF_GROUP = b"fsl.proof-group"
     TAG_KEY = b"fsl.tag-key"
     TAG_MASK_KEY = b"fsl.tag-mask"
     COUNTS = b"fsl.counts"

@@ -65,17 +65,19 @@ def hash_blocks(keys: Keys, blocks: Blocks) -> Blocks:
     return row[: len(blocks)]
 
 
-def keystream(key: bytes, nonce: int, count: int) -> Blocks:
-    """The blocks AES_key(nonce‖i), i the low word: uint64 (count, 2).
+def keystream(key: bytes, nonce: int, count: int, first: int = 0) -> Blocks:
+    """The blocks AES_key(nonce‖i), i the low word, from i = first on: uint64 (count, 2).
 
     Raises:
-        MisuseError: if the nonce is not a 64-bit number or the count negative.
+        MisuseError: if the nonce is not a 64-bit number, or the count or the first negative.
     """
-    if not 0 <= nonce < 2**64 or count < 0:
-        raise MisuseError(f"expected a 64-bit nonce and a count from 0 on, got nonce {nonce} and count {count}")
+    if not 0 <= nonce < 2**64 or count < 0 or not 0 <= first < 2**64 - count:
+        raise MisuseError(
+            f"expected a 64-bit nonce, a count and a first from 0 on, got nonce {nonce}, count {count}, first {first}"
+        )
     keys = key_schedule(key)
     row = _row(keys, count)
-    row[:, 0] = np.arange(len(row), dtype=np.uint64)
+    row[:, 0] = np.arange(len(row), dtype=np.uint64) + np.uint64(first)
     row[:, 1] = nonce
     encrypt_row(keys, row)
     return row[:count]

@@ -23,14 +23,15 @@ from fsl_async import kernels
 from fsl_async.bounds import terms_of, verifier_share
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import dense_mask, forest_roots, tag_keys, tree_keys
-from fsl_async.digests import Buffer, Domain, derive_key, digest
+from fsl_async.digests import Buffer, Domain, derive_key
 from fsl_async.errors import MisuseError
 from fsl_async.geometry import Forest, RowNumbers
 from fsl_async.kernels.arrays import Blocks
 from fsl_async.ring import Elements
 from fsl_async.server.batch import Batch, Ground, Prepared
-from fsl_async.server.jobs import CUT_AT, Job, tree_of
+from fsl_async.server.jobs import CUT_AT, Job
 from fsl_async.server.merging import Content, merging
+from fsl_async.server.slicing import ForestSlice, Slice, group_digests, groups_of, proof_digest, whole
 from fsl_async.server.sums import BinSum, CellMemory, UnionSum, numbered
 from fsl_async.server.tree_totals import TreeTotals
 from fsl_async.task import Dense, Sparse, Task
@@ -93,6 +94,7 @@ class Aggregate:
         proof_key: bytes,
         unions: Mapping[str, RowNumbers] = MappingProxyType({}),
         memory: CellMemory | None = None,
+        some: Slice | None = None,
     ) -> None:
         """Start at zero.
 
@@ -102,19 +104,25 @@ class Aggregate:
             proof_key: the key under which both servers hash proofs; clients never learn it.
             unions: by sparse block, the union that the round is aligned on; none where it is not.
             memory: where large arrays come from, and where `release` returns them.
+            some: the slice whose trees are added, for another sum of the round to be merged into; by default all. A
+                round can be cut if `is_cut_by_bins`.
         """
         memory = memory or CellMemory()
         self._config = config
         self._server = server
-        self._forests = dict(forests_of(config.shape))
+        self._all = whole(config.shape)
+        self._slice = self._all if some is None else some
+        forests = dict(forests_of(config.shape))
+        self._cuts = {key: ForestSlice(forests[key], bins) for key, bins in self._slice.items()}
+        self._forests = {key: cut.forest for key, cut in self._cuts.items()}
         self._tree_keys = tree_keys(config)
         sparse = list(config.shape.sparse_blocks())
-        self._bins = {index: BinSum(config, index, block, memory) for index, block in sparse}
-        aligned = bool(config.union) and config.task.selection == "fixed"
-        self._unions = {i: UnionSum(config, i, block, unions[block.name]) for i, block in sparse if aligned}
+        self._bins = {index: BinSum(config, index, block, memory, self._of_block(index)) for index, block in sparse}
+        self._unions = {i: UnionSum(config, i, block, unions[block.name]) for i, block in sparse if is_aligned(config)}
         self._terms = terms_of(config.shape)
         self._counts = config.shape.min_contributors is not None
-        self._dense = config.shape.ring.zeros(dense_bytes(config.shape) // config.shape.ring.element_bytes)
+        dense = dense_bytes(config.shape) // config.shape.ring.element_bytes if self._begins else 0
+        self._dense = config.shape.ring.zeros(dense)
         self._toss = proof_key
         self._proof_key = kernels.key_schedule(derive_key(Domain.PROOF_KEY, proof_key))
         self._allocate()
@@ -122,6 +130,15 @@ class Aggregate:
             leaves: kernels.keystream(derive_key(Domain.PROOF_MASK_KEY, proof_key), nonce=0, count=leaves)
             for leaves in ({forest.leaves for forest in self._forests.values()} if config.task.verified else ())
         }
+
+    def _of_block(self, index: int) -> dict[int, Forest]:
+        return {key.forest: forest for key, forest in self._forests.items() if key.block == index}
+
+    @property
+    def _begins(self) -> bool:
+        """Whether the slice has the first bin of all: the dense blocks are added with it."""
+        first = next(iter(self._all), None)
+        return first is None or (first in self._slice and self._slice[first].start == 0)
 
     def batch(self, submissions: Sequence[Submission], threads: int) -> Batch:
         """Some submissions that are to be added at once.
@@ -132,7 +149,8 @@ class Aggregate:
         Returns:
             The batch, whose entries are, for each submission, what shows the other server that it may be counted: its
             proof digest (of the trees alone without proofs; of the trees' counts, too, where contributors are counted),
-            then this server's share of the proof of its bound, if the task has one.
+            then this server's share of the proof of its bound, if the task has one. Those of a slice are what its
+            groups of bins prove, from which `entry` makes a submission's.
         """
         multiple = kernels.GROUP if self._unions else CUT_AT
         return Batch(
@@ -166,15 +184,14 @@ class Aggregate:
     def _prepare(self, submission: Submission) -> Prepared:
         totals = TreeTotals(self._config.shape.ring, self._forests) if self._terms or self._counts else None
         adders: list[kernels.OnRange] = []
-        proofs: list[Blocks] = []
+        proofs: dict[ForestKey, Blocks] = {}
         part = submission.part.layout.split(submission.part.data)
-        for key, forest in self._forests.items():
-            evaluation = self._evaluation(submission, key, forest, part)
+        for key, cut in self._cuts.items():
+            evaluation = self._evaluation(submission, key, cut, part)
             asked = totals.of(key) if totals else kernels.NO_TOTALS
             if (key, "proof") in part:
-                verification = self._verification(submission, forest, part[key, "proof"])
-                add, proof = self._bins[key.block].verifying_adder(key.forest, evaluation, verification, asked)
-                proofs.append(proof)
+                verification = self._verification(submission, cut, part[key, "proof"])
+                add, proofs[key] = self._bins[key.block].verifying_adder(key.forest, evaluation, verification, asked)
             else:
                 add = self._sum_for(key.block).adder(key.forest, evaluation, asked)
             adders.append(add)
@@ -182,8 +199,11 @@ class Aggregate:
 
     def _conclude(self, submission: Submission, added: Prepared) -> bytes:
         totals = added.totals
-        each = [*added.proofs, *(totals.counts(self._server) if totals and self._counts else ())]
-        entry = digest(Domain.PROOF, submission.tree, *(piece.reshape(-1).view(np.uint8).data for piece in each))
+        counts = totals.counts(self._server) if totals and self._counts else {}
+        digests = group_digests(groups_of(self._config.shape), self._cuts, added.proofs, counts)
+        if self._slice != self._all:
+            return digests
+        entry = proof_digest(submission.tree, digests)
         if totals is None or self._terms is None:
             return entry
         return entry + self._bound_share(submission, totals.vector(self._server, added.dense))
@@ -200,9 +220,22 @@ class Aggregate:
         sums: list[BinSum | UnionSum] = [*self._bins.values(), *self._unions.values()]
         return [*(cells for block_sum in sums for cells in block_sum.content()), self._dense]
 
-    def merging(self, content: Content, sign: Literal[1, -1]) -> list[Job]:
-        """The jobs that add another sum of this round, or take it off; see `fsl_async.server.merging`."""
-        return merging(self._config.shape.ring, self.content(), content, sign)
+    def merging(self, content: Content, sign: Literal[1, -1], some: Slice | None = None) -> list[Job]:
+        """The jobs that add another sum of this round, or take it off; see `fsl_async.server.merging`.
+
+        Args:
+            content: the other's.
+            sign: -1 to take it off.
+            some: the slice that the other sum is over; by default all.
+        """
+        return merging(self._config.shape.ring, self._content_over(some), content, sign)
+
+    def _content_over(self, some: Slice | None) -> Content:
+        if some is None or some == self._all:
+            return self.content()
+        cells = [self._bins[key.block].cells(key.forest, bins) for key, bins in some.items()]
+        first = next(iter(self._all))
+        return [*cells, self._dense[: len(self._dense) if first in some and some[first].start == 0 else 0]]
 
     def release(self) -> None:
         """Give the memory back; this sum cannot be used any more."""
@@ -260,34 +293,38 @@ class Aggregate:
         self,
         submission: Submission,
         key: ForestKey,
-        forest: Forest,
+        cut: ForestSlice,
         part: Mapping[tuple[ForestKey, str], memoryview],
     ) -> kernels.Evaluation:
         trees = submission.trees.layout.split(submission.trees.data)
+        hints = np.frombuffer(part[key, "hint"], dtype=np.uint8).reshape(cut.whole.trees, -1)
         return kernels.Evaluation(
             keys=self._tree_keys,
-            roots=forest_roots(submission.msk, key, forest, self._server),
-            tree=tree_of(forest, trees[key, "tree"]),
+            roots=forest_roots(submission.msk, key, cut.whole, self._server, cut.bins),
+            tree=cut.trees(trees[key, "tree"]),
             convert=kernels.key_schedule(self._config.convert_key(key.block, bytes(part[key, "salt"]))),
-            hints=kernels.payload_planes(np.frombuffer(part[key, "hint"], dtype=np.uint8).reshape(forest.trees, -1)),
-            element_bits=forest.element_bits,
+            hints=kernels.payload_planes(cut.of_trees(hints)),
+            element_bits=cut.whole.element_bits,
         )
 
-    def _verification(self, submission: Submission, forest: Forest, corrections: memoryview) -> kernels.Verification:
+    def _verification(self, submission: Submission, cut: ForestSlice, corrections: memoryview) -> kernels.Verification:
+        blocks = np.frombuffer(corrections, dtype="<u8").reshape(cut.whole.trees, 2)
         tag, mask = tag_keys(self._config, submission.client, submission.tree, submission.commitments)
         return kernels.Verification(
             tag=kernels.key_schedule(tag),
-            masks=kernels.keystream(mask, nonce=0, count=forest.leaves),
+            masks=kernels.keystream(mask, nonce=0, count=cut.whole.leaves),
             digest=self._proof_key,
-            digest_masks=self._proof_masks[forest.leaves],
+            digest_masks=self._proof_masks[cut.whole.leaves],
             # Aligned here, because otherwise every job would copy them.
-            corrections=np.require(np.frombuffer(corrections, dtype="<u8").reshape(forest.trees, 2), requirements="A"),
+            corrections=np.require(cut.of_trees(blocks), requirements="A"),
         )
 
     def _dense_share(self, submission: Submission) -> Elements:
         """This server's share of the submission's dense blocks."""
         task = self._config.shape
-        if submission.dense or not len(self._dense):
+        if not len(self._dense):
+            return self._dense
+        if submission.dense:
             return task.ring.from_bytes(submission.dense, len(self._dense))
         return dense_mask(task, submission.msk, self._config.epoch, submission.dense_salt)
 
@@ -304,6 +341,19 @@ class Aggregate:
         """The sum of some rows of a block."""
         totals = self._bins[index].rows(rows)
         return self._config.shape.ring.add(totals, self._unions[index].rows(rows)) if index in self._unions else totals
+
+
+def is_aligned(config: RoundConfig) -> bool:
+    """Whether submissions without proofs are added at the rows of a union alone."""
+    return bool(config.union) and config.task.selection == "fixed"
+
+
+def is_cut_by_bins(config: RoundConfig) -> bool:
+    """Whether a round's sum can be made of sums over slices of its bins.
+
+    One that is aligned on a union has cells for that alone; a bound is proved of all trees at once.
+    """
+    return not is_aligned(config) and terms_of(config.shape) is None
 
 
 def _run(jobs: Sequence[Job]) -> None:

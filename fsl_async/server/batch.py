@@ -10,7 +10,7 @@ Rule: three steps, each of jobs that may run side by side; a step begins when al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,6 +20,7 @@ from fsl_async.kernels.arrays import Blocks
 from fsl_async.ring import Elements, Ring
 from fsl_async.server.jobs import LEAVES_PER_PIECE, Job, Range, shared_out, tiles, work_of
 from fsl_async.server.tree_totals import TreeTotals
+from fsl_async.wire.public_part import ForestKey
 
 JOBS_PER_THREAD = 2
 """A thread that is held up leaves its next job to another one."""
@@ -34,13 +35,13 @@ class Prepared:
 
     Attributes:
         adders: by forest, in the order of the wire, what adds its trees to a range of bins.
-        proofs: one block for every tree of the forests with proofs; filled by the adders.
+        proofs: by forest that has proofs, one block for every tree; filled by the adders.
         totals: where the adders write what every tree sums up to; None where nobody asks for that.
         dense: this server's share of its dense blocks.
     """
 
     adders: Sequence[kernels.OnRange]
-    proofs: Sequence[Blocks]
+    proofs: Mapping[ForestKey, Blocks]
     totals: TreeTotals | None
     dense: Elements = field(repr=False)
 

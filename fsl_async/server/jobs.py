@@ -9,8 +9,6 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
 from fsl_async import kernels
 from fsl_async.geometry import Forest
 
@@ -102,10 +100,3 @@ def ranges(forest: Forest, threads: int, multiple: int = 1) -> list[tuple[int, i
     cuts = sorted({forest.bins * piece // pieces // multiple * multiple for piece in range(pieces)} | {forest.bins})
     cuts = sorted({0, *cuts})
     return [(segment, start, stop) for segment in range(forest.segments) for start, stop in itertools.pairwise(cuts)]
-
-
-def tree_of(forest: Forest, piece: memoryview) -> kernels.Tree:
-    """View a piece of a public part as a forest's trees."""
-    words = np.frombuffer(piece[: forest.word_bytes], dtype="<u8").reshape(forest.depth, forest.trees, 2)
-    bits = np.frombuffer(piece[forest.word_bytes :], dtype=np.uint8).reshape(forest.depth, -(-forest.trees // 8))
-    return kernels.Tree(words, bits)

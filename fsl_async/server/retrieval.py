@@ -21,8 +21,11 @@ from fsl_async import kernels
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import forest_roots, public_schedule, tree_keys
 from fsl_async.digests import Domain
+from fsl_async.errors import MisuseError
 from fsl_async.geometry import Forest
-from fsl_async.server.jobs import Job, ranges, tree_of
+from fsl_async.server.jobs import Job, ranges
+from fsl_async.server.slicing import ForestSlice, Slice, whole
+from fsl_async.task import Task
 from fsl_async.wire.answer import AnswerLayout
 from fsl_async.wire.public_part import ForestKey, Part, forests_of
 
@@ -61,23 +64,35 @@ class Pass:
     def finish(self) -> Bits:
         """The answers, when all jobs are done."""
         for block, place in self.tags.items():
-            tags = kernels.finish_tags(np.stack(self.sums[block])).astype("<u8")
-            self.answers[:, place] = tags.view(np.uint8)
+            sums = self.sums[block]
+            self.answers[:, place] = kernels.finish_tags(np.stack(sums)).astype("<u8").view(np.uint8) if sums else 0
         return self.answers
 
 
 class PermutedModel:
     """The model laid out for retrieval in one round (or session)."""
 
-    def __init__(self, config: RoundConfig, server: int, model: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Lay the model out: three permuted copies of every sparse block."""
+    def __init__(
+        self, config: RoundConfig, server: int, model: Mapping[str, npt.NDArray[Any]], some: Slice | None = None
+    ) -> None:
+        """Lay the model out: three permuted copies of every sparse block.
+
+        Args:
+            config: the round.
+            server: 0 or 1.
+            model: by sparse block, its rows.
+            some: the slice whose trees are answered, with what `joined` makes an answer of; by default all.
+        """
         self._config = config
         self._server = server
-        self._forests = dict(forests_of(config.shape))
+        forests = dict(forests_of(config.shape))
+        some = whole(config.shape) if some is None else some
+        self._cuts = {key: ForestSlice(forests[key], bins) for key, bins in some.items()}
         self._rows = {index: _row_bytes(model[block.name], block.rows) for index, block in config.shape.sparse_blocks()}
-        self._tables = {key: self._lay_out(key, forest) for key, forest in self._forests.items()}
+        self._tables = {key: self._lay_out(key, cut) for key, cut in self._cuts.items()}
         self._tree_keys = tree_keys(config)
-        self._layout = AnswerLayout.of(config.shape, {index: rows.shape[1] for index, rows in self._rows.items()})
+        row_bytes = {index: rows.shape[1] for index, rows in self._rows.items()}
+        self._layout = AnswerLayout.of(config.shape, row_bytes, {key: cut.forest for key, cut in self._cuts.items()})
 
     @property
     def answer_bytes(self) -> int:
@@ -88,8 +103,9 @@ class PermutedModel:
         """What answers queries that wait at the same time; `threads` of its jobs may run side by side."""
         work = Pass([], [], np.empty((len(queries), self._layout.size), dtype=np.uint8))
         sums: dict[int, list[Words]] = {index: [] for index in self._layout.tags}
-        for key, forest in self._forests.items():
-            views = [self._selection(query, key, forest) for query in queries]
+        for key, cut in self._cuts.items():
+            forest = cut.forest
+            views = [self._selection(query, key, cut) for query in queries]
             row_bytes = self._rows[key.block].shape[1]
             rows = work.answers[:, self._layout.rows[key]]
             rows = rows.reshape(len(queries), forest.segments, forest.bins, row_bytes)
@@ -119,26 +135,55 @@ class PermutedModel:
             chosen = bits[:, segment], rows[:, segment], forest.positions, start, stop
             work.answering.append(partial(kernels.select_rows, self._tables[key][segment], *chosen))
 
-    def _selection(self, query: Query, key: ForestKey, forest: Forest) -> kernels.Selection:
+    def _selection(self, query: Query, key: ForestKey, cut: ForestSlice) -> kernels.Selection:
         pieces = query.trees.layout.split(query.trees.data)
         return kernels.Selection(
             keys=self._tree_keys,
             select=public_schedule(self._config.tree_key(Domain.SELECT)),
-            roots=forest_roots(query.msk, key, forest, self._server),
-            tree=tree_of(forest, pieces[key, "tree"]),
-            select_hints=_select_hints(forest, pieces.get((key, "select"), memoryview(b""))),
-            positions=forest.positions,
+            roots=forest_roots(query.msk, key, cut.whole, self._server, cut.bins),
+            tree=cut.trees(pieces[key, "tree"]),
+            select_hints=cut.of_trees(_select_hints(cut.whole, pieces.get((key, "select"), memoryview(b"")))),
+            positions=cut.whole.positions,
         )
 
-    def _lay_out(self, key: ForestKey, forest: Forest) -> list[Bits]:
-        rows = self._rows[key.block]
+    def _lay_out(self, key: ForestKey, cut: ForestSlice) -> list[Bits]:
+        forest, rows = cut.whole, self._rows[key.block]
         if key.forest > 0:  # a stash slot covers the rows in their own order
             return [rows]
         placement = self._config.placement_key(key.block)
         inverses = (
             kernels.Permutation(placement, segment, len(rows)).inverse_table() for segment in range(forest.segments)
         )
-        return [kernels.permuted_model(rows, inverse, forest.bins, forest.positions) for inverse in inverses]
+        return [kernels.permuted_model(rows, inverse, forest.bins, forest.positions, cut.bins) for inverse in inverses]
+
+
+def joined(shape: Task, row_bytes: Mapping[int, int], parts: Sequence[tuple[Slice, Bits]]) -> Bits:
+    """The answers that slices' answers to the same queries make: their rows side by side, and the sum of their tags.
+
+    Args:
+        shape: the round's task, with its blocks as they are in the round.
+        row_bytes: by sparse block, bytes of a row.
+        parts: every slice of the round with what it answers; uint8 (queries, bytes).
+
+    Raises:
+        MisuseError: an answer has another form than its slice's answers have.
+    """
+    forests, layout = dict(forests_of(shape)), AnswerLayout.of(shape, row_bytes)
+    answers = np.zeros((len(parts[0][1]), layout.size), dtype=np.uint8)
+    for some, part in parts:
+        cuts = {key: ForestSlice(forests[key], bins) for key, bins in some.items()}
+        own = AnswerLayout.of(shape, row_bytes, {key: cut.forest for key, cut in cuts.items()})
+        if part.dtype != np.uint8 or part.shape != (len(answers), own.size):
+            raise MisuseError(f"expected answers of {own.size} bytes to {len(answers)} queries, got {part.shape}")
+        for key, cut in cuts.items():
+            size = row_bytes[key.block]
+            rows = answers[:, layout.rows[key]].reshape(len(answers), cut.whole.segments, cut.whole.bins, size)
+            rows[:, :, cut.bins.start : cut.bins.stop] = part[:, own.rows[key]].reshape(
+                len(answers), cut.whole.segments, len(cut.bins), size
+            )
+        for block, place in layout.tags.items():
+            answers[:, place] ^= part[:, own.tags[block]]
+    return answers
 
 
 def _row_bytes(array: npt.NDArray[Any], rows: int) -> Bits:

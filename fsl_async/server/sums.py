@@ -15,6 +15,7 @@ Source: paper §"Basic Protocols" (SSA); design §7, §12.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy.typing as npt
 
 from fsl_async import kernels
 from fsl_async.config import RoundConfig
-from fsl_async.geometry import RowNumbers, geometry_of
+from fsl_async.geometry import Forest, RowNumbers, geometry_of
 from fsl_async.kernels.arrays import Blocks
 from fsl_async.ring import Elements, Ring
 from fsl_async.task import Sparse
@@ -60,7 +61,19 @@ class CellMemory:
 class BinSum:
     """A cell for every position of every bin and stash slot; allocated for the first share."""
 
-    def __init__(self, config: RoundConfig, index: int, block: Sparse, memory: CellMemory) -> None:
+    def __init__(
+        self, config: RoundConfig, index: int, block: Sparse, memory: CellMemory, forests: Mapping[int, Forest]
+    ) -> None:
+        """Start at zero.
+
+        Args:
+            config: the round.
+            index: the block's, in the task.
+            block: the block.
+            memory: where cells come from.
+            forests: by number, the block's forests, or slices of them.
+        """
+        self._forests = forests
         self._block = block
         self._memory = memory
         self._ring = config.shape.ring
@@ -68,11 +81,11 @@ class BinSum:
         self._placement = config.placement_key(index)
 
     @cached_property
-    def _cells(self) -> list[Blocks]:
-        return [
-            self._memory.zeros(forest.segments, forest.leaves, forest.planes, forest.bins, 2)
-            for forest in self._geometry.forests
-        ]
+    def _cells(self) -> dict[int, Blocks]:
+        return {
+            number: self._memory.zeros(forest.segments, forest.leaves, forest.planes, forest.bins, 2)
+            for number, forest in self._forests.items()
+        }
 
     def allocate(self) -> None:
         """Take the memory now: what several threads add to must be there before they do."""
@@ -94,12 +107,16 @@ class BinSum:
         totals: kernels.AskedTotals,
     ) -> tuple[kernels.OnRange, Blocks]:
         """The same with proofs: what adds, and the array (trees, 2) of one block per tree that it fills."""
-        proofs = np.zeros((self._geometry.forests[number].trees, 2), dtype=np.uint64)
+        proofs = np.zeros((self._forests[number].trees, 2), dtype=np.uint64)
         return kernels.verifying_adder(evaluation, verification, self._cells[number], proofs, totals), proofs
 
     def content(self) -> list[Words]:
         """The cells, where there are any yet; not copied."""
-        return list(self._cells) if self._allocated else []
+        return list(self._cells.values()) if self._allocated else []
+
+    def cells(self, number: int, bins: range) -> Words:
+        """The cells of some bins of a forest; not copied."""
+        return self._cells[number][:, :, :, bins.start : bins.stop]
 
     def negate(self) -> None:
         """Turn the sum into its negative."""
@@ -110,10 +127,10 @@ class BinSum:
         """Give the memory back; this sum cannot be used any more."""
         for cells in self.content():
             self._memory.give_back(cells)
-        self._cells = []
+        self._cells = {}
 
     def rows(self, chosen: RowNumbers) -> Elements:
-        """The sum of some rows: (rows, width); calls for others may run meanwhile.
+        """The sum of some rows, if it is over all bins: (rows, width); calls for others may run meanwhile.
 
         Where contributors are counted, the row's count is one element more, the last.
         """
@@ -123,7 +140,7 @@ class BinSum:
             return totals
         places = [permutation.forward(chosen) for permutation in self._permutations]
         kernels.fold(self._cells[0], places, totals, forest.positions)
-        for slot in self._cells[1:]:
+        for slot in (self._cells[number] for number in range(1, len(self._cells))):
             planes = slot[0, :, :, 0][chosen].transpose(1, 0, 2)
             totals = self._ring.add(totals, _elements_of(planes, self._ring, totals))
         return totals

@@ -25,7 +25,7 @@ class TreeTotals:
 
     Args:
         ring: the task's.
-        forests: every forest of the task, in the order of the wire.
+        forests: those whose trees are added, in the order of the wire.
     """
 
     def __init__(self, ring: Ring, forests: Mapping[ForestKey, Forest]) -> None:
@@ -46,14 +46,14 @@ class TreeTotals:
         payloads = kernels.payload_of_planes(self._sums[key].sums, forest.payload_elements * self._ring.element_bytes)
         return self._ring.from_bytes(payloads.reshape(-1).data, forest.trees, forest.payload_elements)
 
-    def counts(self, server: int) -> list[Elements]:
+    def counts(self, server: int) -> dict[ForestKey, Elements]:
         """By forest, every tree's count as this server proves it: equal on both servers if, and only if, it is 1.
 
         A tree's count is server 0's total minus server 1's, so server 1 adds 1. Each server knows what the other one
         has of an honest client, and so learns nothing from it.
         """
-        shares = [np.ascontiguousarray(self.payloads(key)[:, -1]) for key in self._forests]
-        return shares if server == 0 else [self._ring.add(share, self._ring.one) for share in shares]
+        shares = {key: np.ascontiguousarray(self.payloads(key)[:, -1]) for key in self._forests}
+        return shares if server == 0 else {key: self._ring.add(share, self._ring.one) for key, share in shares.items()}
 
     def vector(self, server: int, dense: Elements) -> Elements:
         """The whole update: all trees' rows, tree by tree in the order of the wire, then all dense blocks.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fsl_async.geometry import geometry_of
+from fsl_async.geometry import Forest, geometry_of
 from fsl_async.task import Task
 from fsl_async.wire.public_part import ForestKey, forests_of
 
@@ -33,17 +33,20 @@ class AnswerLayout:
     tags: Mapping[int, slice]
 
     @staticmethod
-    def of(shape: Task, row_bytes: Mapping[int, int]) -> AnswerLayout:
+    def of(
+        shape: Task, row_bytes: Mapping[int, int], forests: Mapping[ForestKey, Forest] | None = None
+    ) -> AnswerLayout:
         """The layout in rounds of a shape.
 
         Args:
             shape: the task, as the round carries it.
             row_bytes: by sparse block, bytes of one row of the model.
+            forests: those whose trees are answered, for a part of an answer; by default all.
         """
         rows: dict[ForestKey, slice] = {}
         tags: dict[int, slice] = {}
         stop = 0
-        for key, forest in forests_of(shape):
+        for key, forest in (dict(forests_of(shape)) if forests is None else forests).items():
             start, stop = stop, stop + forest.trees * row_bytes[key.block]
             rows[key] = slice(start, stop)
         for index, block in shape.sparse_blocks():

@@ -41,7 +41,9 @@ TAKEN_ROWS = 2**18
 TILE_BYTES = 65536
 
 
-def permuted_model(model_rows: Bytes, inverse: RowNumbers, bins: int, positions: int) -> Bytes:
+def permuted_model(
+    model_rows: Bytes, inverse: RowNumbers, bins: int, positions: int, some: range | None = None
+) -> Bytes:
     """Lay a block's rows out in y-order for one segment, with zero rows up to a whole number of leaves.
 
     Rows keep their length: a table takes no more memory than the block, up to one leaf. It starts on a cache line,
@@ -52,9 +54,10 @@ def permuted_model(model_rows: Bytes, inverse: RowNumbers, bins: int, positions:
         inverse: uint32[m], the row at each place: the segment's `Permutation.inverse_table()`.
         bins: b, the bins of a segment.
         positions: p, the positions of a leaf.
+        some: the bins whose rows are laid out; by default all.
 
     Returns:
-        uint8[Λ·b·p, row_bytes] with Λ = ⌈m/(b·p)⌉.
+        uint8[Λ·b·p, row_bytes] with Λ = ⌈m/(b·p)⌉; with b the number of `some`, if these are given.
 
     Raises:
         MisuseError: shapes or dtypes that do not fit together.
@@ -65,7 +68,15 @@ def permuted_model(model_rows: Bytes, inverse: RowNumbers, bins: int, positions:
     if inverse.dtype != np.uint32 or inverse.shape != (rows,):
         raise MisuseError(f"expected the inverse table as uint32[{rows}], got {inverse.dtype}{inverse.shape}")
     leaf_places = bins * positions
-    table = _aligned(-(-rows // leaf_places) * leaf_places, row_bytes)
+    leaves = -(-rows // leaf_places)
+    if some is not None and len(some) < bins:
+        places = np.arange(some.start * positions, some.stop * positions, dtype=np.uint64)
+        numbers = (np.arange(leaves, dtype=np.uint64)[:, None] * np.uint64(leaf_places) + places).reshape(-1)
+        table = _aligned(len(numbers), row_bytes)
+        np.take(model_rows, np.take(inverse, numbers, mode="clip"), axis=0, out=table, mode="clip")
+        table[numbers >= rows] = 0
+        return table
+    table = _aligned(leaves * leaf_places, row_bytes)
     for start in range(0, rows, TAKEN_ROWS):  # row numbers are made 64 bits wide, a range at a time
         part = slice(start, min(start + TAKEN_ROWS, rows))
         np.take(model_rows, inverse[part], axis=0, out=table[part], mode="clip")

@@ -17,7 +17,7 @@ from fsl_async import kernels
 from fsl_async.derivation import forest_roots, public_schedule, tree_keys
 from fsl_async.digests import Domain
 from fsl_async.geometry import SEGMENTS
-from fsl_async.server.jobs import tree_of
+from fsl_async.server.slicing import tree_of
 from fsl_async.wire.public_part import ForestKey
 from parties.commands.bench.measures import aes_bound, alternate
 from parties.commands.bench.results import Result, Target

@@ -19,6 +19,7 @@ from fsl_async.geometry import RowNumbers
 from fsl_async.randomness import SeededSource
 from fsl_async.ring import Elements
 from fsl_async.server.aggregation import Aggregate, Claim, Submission
+from fsl_async.server.slicing import ForestSlice
 from fsl_async.server.sums import UnionSum
 from fsl_async.server.tree_totals import TreeTotals
 from fsl_async.wire.public_part import ForestKey, Trees, forests_of
@@ -254,7 +255,7 @@ def difference_of(scene: Scene, pair: tuple[Submission, Submission]) -> Elements
         totals = TreeTotals(scene.play.task.ring, dict(forests_of(scene.play.task)))
         part = submission.part.layout.split(submission.part.data)
         for tree, forest in forests_of(scene.play.task):
-            evaluation = aggregate._evaluation(submission, tree, forest, part)
+            evaluation = aggregate._evaluation(submission, tree, ForestSlice(forest, range(forest.bins)), part)
             add = aggregate._bins[0].adder(tree.forest, evaluation, totals.of(tree))
             for segment in range(forest.segments):
                 add(segment, 0, forest.bins)

@@ -1,0 +1,212 @@
+"""A round's trees cut into slices, ranges of bins: where one machine has no room for a sum of all rows, or no time.
+
+The trees of a forest stand in groups of neighbouring bins, and what the servers compare of a submission is a digest of
+one digest for each group. So whoever adds a slice of whole groups can say what those trees prove, and what is said of
+all slices makes what would be said of all trees at once. The groups are part of the protocol: both servers have the
+same ones, into however many slices each of them cuts a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async import kernels
+from fsl_async.digests import Domain, digest
+from fsl_async.geometry import BLOCK_BYTES, Forest
+from fsl_async.kernels.arrays import Blocks
+from fsl_async.ring import Elements
+from fsl_async.server.jobs import work_of
+from fsl_async.task import Task
+from fsl_async.wire.public_part import ForestKey, forests_of
+
+__all__ = [
+    "BinGroup",
+    "ForestSlice",
+    "Slice",
+    "cell_bytes",
+    "group_digests",
+    "groups_of",
+    "proof_digest",
+    "slices_of",
+    "tree_of",
+    "whole",
+]
+
+LEAVES_OF_GROUP = 6 * 2**20
+"""A forest has a group for so many leaves: about 15 ms of work, beside which a digest is nothing."""
+
+MOST_GROUPS = 64
+"""Groups of one forest, at most."""
+
+
+class BinGroup(NamedTuple):
+    """Some bins of every segment of a forest.
+
+    Attributes:
+        key: the forest.
+        start: first bin.
+        stop: one past the last bin.
+    """
+
+    key: ForestKey
+    start: int
+    stop: int
+
+
+Slice: TypeAlias = Mapping[ForestKey, range]
+"""By forest, in the order of the wire, bins of every segment; forests without any are not in it."""
+
+
+@dataclass(frozen=True)
+class ForestSlice:
+    """Some bins of a forest, and what a server needs of theirs.
+
+    Attributes:
+        whole: the forest.
+        bins: which of every segment.
+    """
+
+    whole: Forest
+    bins: range
+
+    @cached_property
+    def forest(self) -> Forest:
+        """The trees of the slice, as a forest of their own."""
+        return replace(self.whole, bins=len(self.bins))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all bins."""
+        return len(self.bins) == self.whole.bins
+
+    def of_trees(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Of an array with an entry for each tree of the forest, shape (trees, …), those of the slice's trees."""
+        if self.is_whole:
+            return array
+        by_segment = array.reshape(self.whole.segments, self.whole.bins, *array.shape[1:])
+        return by_segment[:, self.bins.start : self.bins.stop].reshape(self.forest.trees, *array.shape[1:])
+
+    def trees(self, piece: memoryview) -> kernels.Tree:
+        """The trees of the slice, from the forest's correction words as they lie in a public part."""
+        tree = tree_of(self.whole, piece)
+        if self.is_whole:
+            return tree
+        bits = np.unpackbits(tree.bits, axis=1, count=self.whole.trees, bitorder="little")
+        return kernels.Tree(
+            np.ascontiguousarray(self.of_trees(tree.words.swapaxes(0, 1)).swapaxes(0, 1)),
+            np.packbits(self.of_trees(bits.T).T, axis=1, bitorder="little"),
+        )
+
+
+def tree_of(forest: Forest, piece: memoryview) -> kernels.Tree:
+    """View a piece of a public part as a forest's trees."""
+    words = np.frombuffer(piece[: forest.word_bytes], dtype="<u8").reshape(forest.depth, forest.trees, 2)
+    bits = np.frombuffer(piece[forest.word_bytes :], dtype=np.uint8).reshape(forest.depth, -(-forest.trees // 8))
+    return kernels.Tree(words, bits)
+
+
+def whole(task: Task) -> Slice:
+    """The slice of all bins."""
+    return {key: range(forest.bins) for key, forest in forests_of(task)}
+
+
+def slices_of(task: Task, count: int) -> tuple[Slice, ...]:
+    """Cut a round into slices of about equal work: every group of bins is in exactly one of them.
+
+    Args:
+        task: the round's, with its blocks as they are in the round.
+        count: how many, from 1 on; there are fewer if there are not so many groups.
+    """
+    forests, groups = dict(forests_of(task)), groups_of(task)
+    work = [_work(forests[group.key], range(group.start, group.stop)) for group in groups]
+    total, done = sum(work), 0
+    found: list[dict[ForestKey, range]] = [{} for _ in range(count)]
+    for group, own in zip(groups, work, strict=True):
+        bins = found[(2 * done + own) * count // (2 * total)]
+        bins[group.key] = range(bins[group.key].start if group.key in bins else group.start, group.stop)
+        done += own
+    return tuple(bins for bins in found if bins)
+
+
+@lru_cache(maxsize=64)
+def groups_of(task: Task) -> tuple[BinGroup, ...]:
+    """The groups of bins of a round, in the order of the wire."""
+    return tuple(
+        BinGroup(key, forest.bins * number // count, forest.bins * (number + 1) // count)
+        for key, forest in forests_of(task)
+        for count in [_groups(forest)]
+        for number in range(count)
+    )
+
+
+def cell_bytes(task: Task, some: Slice) -> int:
+    """The memory that a sum over a slice takes: a cell for each leaf."""
+    forests = dict(forests_of(task))
+    return sum(
+        forest.segments * len(bins) * forest.leaves * forest.planes * BLOCK_BYTES
+        for forest, bins in ((forests[key], bins) for key, bins in some.items())
+    )
+
+
+# ---- what the servers compare
+
+
+def group_digests(
+    groups: Sequence[BinGroup],
+    forests: Mapping[ForestKey, ForestSlice],
+    proofs: Mapping[ForestKey, Blocks],
+    counts: Mapping[ForestKey, Elements],
+) -> bytes:
+    """What the trees of each group prove: a digest of its proof blocks, then its trees' counts, segment after segment.
+
+    Args:
+        groups: those of the round.
+        forests: the slice; groups that are not in it have no digest.
+        proofs: by forest with proofs, a block for each tree of the slice, (trees, 2).
+        counts: by forest, where contributors are counted, the count of each of these trees.
+    """
+    return b"".join(
+        digest(Domain.PROOF_GROUP, *parts)
+        for group in groups
+        if group.key in forests and group.start in forests[group.key].bins
+        for parts in [list(_of_group(group, forests[group.key], proofs, counts))]
+        if parts
+    )
+
+
+def proof_digest(tree: bytes, groups: bytes) -> bytes:
+    """What the servers compare of a submission.
+
+    Args:
+        tree: the digest of its trees.
+        groups: the `group_digests` of all slices, in order.
+    """
+    return digest(Domain.PROOF, tree, groups)
+
+
+def _of_group(
+    group: BinGroup,
+    some: ForestSlice,
+    proofs: Mapping[ForestKey, Blocks],
+    counts: Mapping[ForestKey, Elements],
+) -> Iterator[memoryview]:
+    place = slice(group.start - some.bins.start, group.stop - some.bins.start)
+    for arrays in (proofs, counts):
+        if group.key in arrays:
+            array = arrays[group.key]
+            for segment in array.reshape(some.forest.segments, some.forest.bins, *array.shape[1:]):
+                yield np.ascontiguousarray(segment[place]).reshape(-1).view(np.uint8).data
+
+
+def _groups(forest: Forest) -> int:
+    return max(1, min(MOST_GROUPS, forest.bins, forest.trees * forest.leaves // LEAVES_OF_GROUP))
+
+
+def _work(forest: Forest, bins: range) -> int:
+    return work_of(replace(forest, bins=len(bins)))
