@@ -247,12 +247,19 @@ def test_a_submission_adds_its_values_and_nothing_else(example):
         sparse = b"".join(le(sign * value % 2**example.bits, size) for value in shown)
         share = sparse + dense_share(example, server)
         assert share.hex() == found["share"]
-        digests = [piece for piece in proofs if piece]
         if example.counts:
             ours = b"".join(le(sign * row[-1] % 2**32, 4) for row in sums)
             assert ours.hex() == found["share of the counts"]
-            digests += [b"".join(le((each + server) % 2**example.bits, size) for each in tree) for tree in counts]
-        assert H("fsl.proof", of(example.case["tree digest"]), *digests).hex() == found["proof"]
+        of_trees = [
+            b"".join(le((each + server) % 2**example.bits, size) for each in tree) if example.counts else b""
+            for tree in counts
+        ]
+        groups = b"".join(
+            H("fsl.proof-group", *in_segments(forest, blocks), *in_segments(forest, tree))
+            for forest, blocks, tree in zip(example.forests, proofs, of_trees, strict=True)
+            if blocks or tree
+        )
+        assert H("fsl.proof", of(example.case["tree digest"]), groups).hex() == found["proof"]
         shares.append(share)
         rows = len(shown) * size
         pieces = [H("fsl.share-piece", piece) for piece in (share[:rows], share[rows:]) if piece]
@@ -312,6 +319,12 @@ def add_up(
                 for column in range(example.width + example.counts) if row is not None else ():
                     sums[row][column] += found[slot * example.width + column]
     return counts
+
+
+def in_segments(forest: Forest, column: bytes) -> list[bytes]:
+    """What a forest of one group of bins has for each tree, cut by segments; nothing where there is nothing."""
+    size = len(column) // forest.segments
+    return [column[size * segment : size * (segment + 1)] for segment in range(forest.segments)] if column else []
 
 
 def proof_blocks(example: Round, number: int, pieces: dict[str, bytes], nodes: list[list[int]]) -> bytes:
