@@ -10,6 +10,8 @@ Once it is known who is to be counted, the sum is that of all partials that coun
 not to be: these go through the same machine once more, in negative partials. Then it has settled.
 
 A worker that is slow is doubted: its clients are given to others as well, and the partial that is sealed first counts.
+One that is needed elsewhere, for another slice of the round, leaves: it gets nothing more, and is gone when its partial
+is sealed.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ __all__ = [
     "Forget",
     "Give",
     "Joined",
+    "Leaving",
     "Lost",
     "Order",
     "Partial",
@@ -86,12 +89,14 @@ class Worker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         partial: what it adds to; None where it has nothing.
         orders: what it has been given and has not done yet.
         doubted: whether its clients are given to others as well.
+        leaving: whether it is gone as soon as its partial is sealed.
     """
 
     size: int
     partial: Partial | None = None
     orders: tuple[Order, ...] = ()
     doubted: bool = False
+    leaving: bool = False
 
 
 class Sum(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +172,12 @@ class Doubted(Event, frozen=True):
     worker: str
 
 
+class Leaving(Event, frozen=True):
+    """A worker is to go elsewhere, as soon as what it has is sealed; `Joined` brings it back."""
+
+    worker: str
+
+
 class Added(Event, frozen=True):
     """A worker has done an order.
 
@@ -205,7 +216,7 @@ class Wanted(Event, frozen=True):
     counted: frozenset[str]
 
 
-SumEvent: TypeAlias = Put | Joined | Lost | Doubted | Added | Sealed | Wanted
+SumEvent: TypeAlias = Put | Joined | Lost | Doubted | Leaving | Added | Sealed | Wanted
 
 
 class Give(msgspec.Struct, frozen=True):
@@ -283,12 +294,12 @@ def _put_late(state: Settling, event: Put) -> Settling:
 
 
 @MACHINE.transition
-def _take(state: Adding, event: Joined | Lost | Doubted | Added | Sealed) -> Adding:
+def _take(state: Adding, event: Joined | Lost | Doubted | Leaving | Added | Sealed) -> Adding:
     return _deal(_taken(state, event))
 
 
 @MACHINE.transition
-def _take_late(state: Settling, event: Joined | Lost | Doubted | Added) -> Settling:
+def _take_late(state: Settling, event: Joined | Lost | Doubted | Leaving | Added) -> Settling:
     return _deal(_taken(state, event))
 
 
@@ -321,7 +332,7 @@ def _arrived(state: SumT, clients: tuple[str, ...]) -> SumT:
     return _with(state, arrived=state.arrived + tuple(client for client in clients if client not in seen), aside=aside)
 
 
-def _taken(state: SumT, event: Joined | Lost | Doubted | Added | Sealed) -> SumT:
+def _taken(state: SumT, event: Joined | Lost | Doubted | Leaving | Added | Sealed) -> SumT:
     """What an event says of a worker."""
     match event:
         case Joined(worker=name, size=size):
@@ -333,6 +344,12 @@ def _taken(state: SumT, event: Joined | Lost | Doubted | Added | Sealed) -> SumT
             if worker is None or worker.partial is None:
                 return state
             return _given_again(_changed(state, name, msgspec.structs.replace(worker, doubted=True)))
+        case Leaving(worker=name):
+            worker = state.workers.get(name)
+            if worker is None or worker.partial is None:
+                return _replaced(state, name, {})
+            closing = msgspec.structs.replace(worker.partial, closing=True)
+            return _changed(state, name, msgspec.structs.replace(worker, partial=closing, leaving=True))
         case Added():
             return _done(state, event)
         case Sealed():
@@ -345,6 +362,13 @@ def _replaced(state: SumT, name: str, by: dict[str, Worker]) -> SumT:
     """Without a worker and all that it had, or with another one in its place."""
     workers = {other: worker for other, worker in state.workers.items() if other != name}
     return _given_again(_with(state, workers=workers | by))
+
+
+def _freed(state: SumT, name: str) -> SumT:
+    """A worker has nothing in hand any more."""
+    worker = state.workers[name]
+    workers = {other: held for other, held in state.workers.items() if other != name}
+    return _with(state, workers=workers) if worker.leaving else _changed(state, name, Worker(worker.size))
 
 
 def _changed(state: SumT, name: str, worker: Worker) -> SumT:
@@ -360,7 +384,8 @@ def _done(state: SumT, event: Added) -> SumT:
     left = frozenset(order.clients) - frozenset(event.clients)
     partial = msgspec.structs.replace(worker.partial, clients=worker.partial.clients - left)
     orders = tuple(other for other in worker.orders if other is not order)
-    state = _changed(state, event.worker, Worker(max(1, event.size), partial, orders))
+    done = Worker(max(1, event.size), partial, orders, leaving=worker.leaving)
+    state = _changed(state, event.worker, done)
     out = partial.clients | left
     waiting = tuple(client for client in state.waiting if client not in out)
     return _with(state, waiting=waiting, aside=state.aside | left)
@@ -370,7 +395,7 @@ def _judged(state: SumT, event: Sealed) -> SumT:
     """A partial counts if it is of the sign that is made now, of some use, and disjoint from those that count."""
     worker = state.workers.get(event.worker)
     if worker is not None and worker.partial is not None and worker.partial.number == event.partial:
-        state = _changed(state, event.worker, Worker(worker.size))
+        state = _freed(state, event.worker)
     before = state
     if _counts(state, event):
         state = _with(state, counting=(*state.counting, event.partial))
@@ -433,11 +458,9 @@ def _go_on(state: PartialSum, counted: frozenset[str]) -> Settling | Settled:
     """Throw away partials that are of no use any more, and deal out what is missing, or be done."""
     after = Settling(**_fields(state), counted=counted)
     sign, missing = _sign(after), frozenset(_missing(after))
-    workers = {
-        name: worker if _is_of_use(worker, sign, missing) else Worker(worker.size)
-        for name, worker in state.workers.items()
-    }
-    after = _with(after, workers=workers)
+    for name, worker in state.workers.items():
+        if not _is_of_use(worker, sign, missing):
+            after = _freed(after, name)
     return _deal(_recalled(after)) if missing else Settled(**_fields(_with(after, waiting=())), counted=counted)
 
 
@@ -466,7 +489,7 @@ def _deal(state: SumT) -> SumT:
 
 def _has_room(worker: Worker) -> bool:
     closing = worker.partial is not None and worker.partial.closing
-    return not worker.doubted and not closing and len(worker.orders) < ORDERS_AHEAD
+    return not worker.doubted and not worker.leaving and not closing and len(worker.orders) < ORDERS_AHEAD
 
 
 def _given(state: SumT, name: str, share: int) -> SumT:

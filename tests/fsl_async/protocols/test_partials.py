@@ -9,7 +9,20 @@ from dataclasses import dataclass, field
 import pytest
 
 from fsl_async.protocols import partials
-from fsl_async.protocols.partials import Added, Doubted, Forget, Give, Joined, Lost, Put, Seal, Sealed, Settled, Wanted
+from fsl_async.protocols.partials import (
+    Added,
+    Doubted,
+    Forget,
+    Give,
+    Joined,
+    Leaving,
+    Lost,
+    Put,
+    Seal,
+    Sealed,
+    Settled,
+    Wanted,
+)
 
 SCHEDULES = int(os.environ.get("SCHEDULES", "1500"))
 
@@ -85,6 +98,11 @@ class World:
                 life.sums = {kept: clients for kept, clients in life.sums.items() if kept == number}
                 return []
 
+    def away(self) -> list[str]:
+        """The workers that have left, and may come back."""
+        there = self.state.workers.keys() | {word.worker for word in self.said if isinstance(word, Joined)}
+        return sorted(self.lives.keys() - there)
+
     def first_words(self) -> list[int]:
         """Where the next word of each worker is: what one says comes in order, what several say does not."""
         return list({event.worker: place for place, event in reversed(list(enumerate(self.said)))}.values())
@@ -104,8 +122,12 @@ class World:
             self.said += self.act(self.random.choice(busy))
         elif self.lives and chance < 0.93:
             self.take(Doubted(self.random.choice(sorted(self.lives))))
+        elif self.lives and chance < 0.94:
+            self.take(Leaving(self.random.choice(sorted(self.lives))))
         elif len(self.lives) > 1 and chance < 0.95:
             self.lose()
+        elif self.away() and chance < 0.97:
+            self.said.append(Joined(self.random.choice(self.away()), self.random.randint(1, 4)))
         elif len(self.lives) < 3:
             self.join()
         elif self.state.aside:
@@ -211,6 +233,21 @@ def test_a_worker_in_doubt_gets_nothing_and_whoever_seals_first_counts() -> None
     state = partials.step(state, Sealed("a", gives["a"].partial, 1, frozenset({"1", "2"})))
     assert state.counting == (gives["b"].partial,)
     assert not state.workers["a"].doubted
+
+
+def test_a_worker_that_leaves_is_gone_when_its_partial_is_sealed() -> None:
+    state: partials.PartialSum = partials.begin(seal=5)
+    for event in (Joined("a", 2), Joined("b", 2), Put(("1", "2")), Leaving("a"), Leaving("b"), Put(("3",))):
+        state = partials.step(state, event)
+    (give,) = [effect for effect in partials.effects(state) if isinstance(effect, Give) and effect.worker == "a"]
+    state = partials.step(state, Added("a", give.order.number, give.order.clients, 2))
+    assert Seal("a", give.partial, 1) in partials.effects(state)
+    state = partials.step(state, Sealed("a", give.partial, 1, frozenset(give.order.clients)))
+    assert "a" not in state.workers
+    assert state.chosen == frozenset(give.order.clients)
+    assert "3" in state.waiting
+    state = partials.step(state, Joined("a", 2))
+    assert [order.clients for order in state.workers["a"].orders] == [("3",)]
 
 
 def test_whom_a_worker_could_not_add_is_given_out_again_when_put_again() -> None:
