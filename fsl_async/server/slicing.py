@@ -34,6 +34,7 @@ __all__ = [
     "groups_of",
     "proof_digest",
     "slices_of",
+    "slices_within",
     "tree_of",
     "whole",
 ]
@@ -132,6 +133,16 @@ def slices_of(task: Task, count: int) -> tuple[Slice, ...]:
         bins[group.key] = range(bins[group.key].start if group.key in bins else group.start, group.stop)
         done += own
     return tuple(bins for bins in found if bins)
+
+
+def slices_within(task: Task, most: int) -> tuple[Slice, ...]:
+    """Cut a round into as few slices as have cells of at most so many bytes, or into as many as there can be."""
+    least = max(1, cell_bytes(task, whole(task)) // max(1, most))
+    for count in range(least, len(groups_of(task)) + 1):
+        slices = slices_of(task, count)
+        if all(cell_bytes(task, some) <= most for some in slices):
+            return slices
+    return slices_of(task, max(1, len(groups_of(task))))
 
 
 @lru_cache(maxsize=64)

@@ -37,12 +37,14 @@ class Hand:
         host: where it runs.
         key: orders are sealed to it.
         threads: with how many it computes.
+        memory: bytes that it may use; 0 where it does not know.
     """
 
     name: str
     host: str
     key: bytes
     threads: int
+    memory: int = 0
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ class Crew:
         if wrong := unfit(report, self._release, self._owner, takes_portable=self.takes_portable):
             self._refuse(name, wrong)
             return
-        hand = self.hands[name] = Hand(name, self._members[name], report.key, max(1, report.threads))
+        hand = self.hands[name] = Hand(name, self._members[name], report.key, max(1, report.threads), report.memory)
         _log.info("worker %s on %s computes with %d threads", name, hand.host, hand.threads)
         for listener in self._listeners:
             listener.joined(hand)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsl_async import kernels
-from fsl_async.protocols.partials import Worker
+from fsl_async.protocols.partials import PartialSum, Settled, Worker
 from fsl_async.randomness import Randomness
 from parties.cluster.cluster import Cluster
 from parties.cluster.crew import PORTABLE, Crew, Hand
@@ -70,23 +70,28 @@ class ClusterEngine(Engine):
 
     def status(self) -> EngineStatus:
         """See `Engine.status`."""
-        state = None if self._current is None else self._current.state
-        workers = {} if state is None else state.workers
+        states = () if self._current is None else self._current.states
+        workers = {name: worker for state in states for name, worker in state.workers.items() if _is_at_work(state)}
+        waiting = {client for state in states for client in (*state.waiting, *state.aside)}
         opened = [worker.partial for worker in workers.values() if worker.partial is not None]
         return EngineStatus(
             engine=self._cluster.kind,
             where=self._cluster.where,
             connected=self._crew.connected,
             workers=tuple(_worker_status(hand, workers.get(hand.name)) for hand in self._crew.hands.values()),
-            waiting=0 if state is None else len(state.waiting) + len(state.aside),
+            waiting=len(waiting) + (0 if self._current is None else self._current.unheard),
             open=len(opened),
-            sealed=0 if state is None else len(state.counting),
-            given_again=0 if state is None else state.given_again,
+            sealed=sum(len(state.counting) for state in states),
+            given_again=sum(state.given_again for state in states),
             bytes_taken=self._bytes,
         )
 
     def _take_bytes(self, count: int) -> None:
         self._bytes += count
+
+
+def _is_at_work(state: PartialSum) -> bool:
+    return not isinstance(state, Settled)
 
 
 def _worker_status(hand: Hand, worker: Worker | None) -> WorkerStatus:

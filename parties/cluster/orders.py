@@ -70,6 +70,7 @@ class Brief(Discreet, frozen=True, kw_only=True):
         config: the round's canonical bytes.
         server: 0 or 1.
         proof_key: the key under which both servers hash proofs.
+        slices: into how many slices of its bins the sum is cut (`fsl_async.server.slicing`).
         unions: by sparse block, the blob of the union that the round is aligned on.
     """
 
@@ -79,6 +80,7 @@ class Brief(Discreet, frozen=True, kw_only=True):
     config: bytes
     server: int
     proof_key: bytes
+    slices: int = 1
     unions: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -87,7 +89,8 @@ class AddOrder(Discreet, frozen=True, kw_only=True):
 
     Attributes:
         brief: the round.
-        partial: the partial's number.
+        slice: the slice that the partial is over, counted from 0.
+        partial: the partial's number in its slice.
         number: the order's: the same again is not done twice.
         submissions: what the store has of each.
         sessions: by client, where the trees of its session lie.
@@ -95,6 +98,7 @@ class AddOrder(Discreet, frozen=True, kw_only=True):
 
     hidden: ClassVar[frozenset[str]] = frozenset({"submissions"})
     brief: Brief
+    slice: int
     partial: int
     number: int
     submissions: tuple[StoredSubmission, ...]
@@ -106,21 +110,24 @@ class SealOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     life: bytes
     sum: int
+    slice: int
     partial: int
 
 
 class DropOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Throw away what is not needed any more: partials of earlier lives and sums, and of this sum all but one.
+    """Throw away what is not needed any more: partials of earlier lives and sums, and of this slice all but one.
 
     Attributes:
         life: of the server.
         sum: which of that life.
+        slice: which of that sum.
         but: the partial that stays; 0: none.
-        below: partials of this sum with this number or a larger one have been begun since, and stay.
+        below: partials of this slice with this number or a larger one have been begun since, and stay.
     """
 
     life: bytes
     sum: int
+    slice: int
     but: int
     below: int
 
@@ -134,6 +141,7 @@ class HelloReport(msgspec.Struct, frozen=True, kw_only=True):
         key: the public key to which orders are sealed.
         owner: whose blobs it has (`parties.deployment.blobs.blobs_owner`).
         threads: with how many it computes.
+        memory: bytes that it may use; 0 where it does not know.
     """
 
     release: str
@@ -141,6 +149,7 @@ class HelloReport(msgspec.Struct, frozen=True, kw_only=True):
     key: bytes
     owner: bytes
     threads: int
+    memory: int = 0
 
 
 class ReadOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +174,7 @@ class AddedReport(msgspec.Struct, frozen=True, kw_only=True):
     """An order is done.
 
     Attributes:
-        entries: by client that was added, its entry (see `Aggregate.batch`).
+        entries: by client that was added, its entry, or what this slice of it proves (see `Aggregate.batch`).
         harmed: by client that was not, why: its bulk is missing or altered.
         seconds: how long adding took, without waiting.
     """

@@ -1,5 +1,8 @@
 """A round's sum on workers: the machine of `fsl_async.protocols.partials`, fed and obeyed.
 
+Where a sum of all rows does not fit half of a worker's memory, the round is cut into slices of its bins; each has a
+machine of its own, and a worker adds to one slice at a time.
+
 Rules: one task takes events and changes the state; calls to workers run beside it and report what came. A partial is
 checked against what its worker was given before the machine hears of it: its list, its round and its form. The state
 that the machine is left in is not stored: a server that is started again begins its sum anew.
@@ -19,10 +22,25 @@ import trio
 from fsl_async.digests import Buffer
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.protocols import partials
-from fsl_async.protocols.partials import Added, Doubted, Forget, Give, Joined, Lost, Put, Seal, Sealed, Settled, Wanted
-from fsl_async.server.aggregation import Aggregate
+from fsl_async.protocols.partials import (
+    Added,
+    Doubted,
+    Forget,
+    Give,
+    Joined,
+    Leaving,
+    Lost,
+    PartialSum,
+    Put,
+    Seal,
+    Sealed,
+    Settled,
+    Wanted,
+)
+from fsl_async.server.aggregation import Aggregate, is_cut_by_bins
 from fsl_async.server.batch_size import at_once
 from fsl_async.server.merging import Content
+from fsl_async.server.slicing import Slice, cell_bytes, proof_digest, slices_within, whole
 from fsl_async.union import pack_union
 from fsl_async.wire.public_part import Trees
 from parties.cluster.cluster import Reply, WorkerLostError
@@ -40,8 +58,10 @@ from parties.cluster.orders import (
     sealed,
     session_layouts,
 )
+from parties.cluster.posts import next_join, next_leave
 from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
+from parties.events import Warned
 from parties.server.round.engine import RoundSum, RoundWork
 from parties.server.round.submission_reader import StoredSubmission
 from parties.server.store_layout import client_key, round_prefix
@@ -56,6 +76,9 @@ MOST_SEALED = 256
 """Clients in a partial: to send and merge it takes about as long as to evaluate a dozen of them."""
 
 MOST_ORDERED = 1024
+
+MOST_OF_MEMORY = 0.75
+"""What the cells of a slice may take of a worker's memory, where the round cannot be cut finer."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +106,30 @@ class Naming:
 
 @dataclass(frozen=True)
 class _Said:
-    """An event for the machine, and the sum that comes with it."""
+    """An event for the ledger of a slice, or for all of them, and the sum that comes with it; None to look at posts."""
 
-    event: partials.SumEvent
+    event: partials.SumEvent | None
+    slice: int | None = None
     content: Content = field(default=(), repr=False)
+
+
+@dataclass(eq=False)
+class _Ledger:
+    """What is known of the sum over one slice.
+
+    Attributes:
+        number: the slice's.
+        some: the slice; None where the round is not cut.
+        state: of the machine.
+        under_way: what workers are doing already.
+        given: by partial, all clients that a worker was ever given for it.
+    """
+
+    number: int
+    some: Slice | None
+    state: PartialSum
+    under_way: frozenset[partials.Effect] = frozenset()
+    given: dict[int, set[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -95,6 +138,14 @@ class _Desk:
 
     nursery: trio.Nursery
     brief: Brief
+
+
+@dataclass
+class _Proved:
+    """What is known so far of a client's entry: by slice what it proves, and how long that took."""
+
+    parts: dict[int, bytes] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 class ClusterSum(RoundSum):
@@ -125,16 +176,18 @@ class ClusterSum(RoundSum):
         self._pace = pace
         self._on_bytes = on_bytes
         self._say, self._said = trio.open_memory_channel[_Said](float("inf"))
-        self.state: partials.PartialSum = partials.begin(pace.seal)
-        self._under_way: frozenset[partials.Effect] = frozenset()
-        self._given: dict[int, set[str]] = {}
+        self._ledgers: tuple[_Ledger, ...] = ()
+        self._present: dict[str, Hand] = {}
+        self._small: set[str] = set()
         self._sizes: dict[str, int] = {}
+        self._trees: dict[str, bytes] = {}
+        self._proved: dict[str, _Proved] = {}
         self._entries: dict[str, bytes] = {}
         self._aggregate: Aggregate | None = None
         self._counted: frozenset[str] | None = None
         self._progress, self._moved = RecurringEvent(), RecurringEvent()
         self._merging = trio.Lock()
-        self._released = False
+        self._closed = self._released = False
         self.seconds = 0.0
 
     # ---- what a round asks of it
@@ -144,23 +197,37 @@ class ClusterSum(RoundSum):
         """See `RoundSum.added`."""
         return len(self._entries)
 
+    @property
+    def states(self) -> tuple[PartialSum, ...]:
+        """The ledger of each slice, as far as it is known how the round is cut."""
+        return tuple(ledger.state for ledger in self._ledgers)
+
+    @property
+    def unheard(self) -> int:
+        """How many clients wait for it to be known how the round is cut."""
+        return 0 if self._ledgers else self._said.statistics().current_buffer_used
+
     def put(self, client: str) -> None:
         """See `RoundSum.put`."""
         self._tell(Put((client,)))
 
     async def work(self) -> None:
         """See `RoundSum.work`."""
-        brief = await self._briefing()
+        listener = Listener(joined=self._hear_of, lost=self._hear_of_loss)
         async with trio.open_nursery() as nursery:
-            desk = _Desk(nursery, brief)
-            listener = Listener(joined=self._hear_of, lost=lambda name: self._tell(Lost(name)))
             with self._crew.heard_by(listener):
+                slices = await self._cut()
+                begin = partials.begin(self._pace.seal)
+                self._ledgers = tuple(_Ledger(number, some, begin) for number, some in enumerate(slices))
+                desk = _Desk(nursery, await self._briefing(len(slices)))
                 async for said in self._said:
                     for each in self._together(said):
                         await self._take(each, desk)
 
     async def proofs(self, roster: frozenset[str]) -> dict[str, bytes]:
         """See `RoundSum.proofs`."""
+        self._closed = True
+        self._stir()
         clients = sorted(roster)
         for client in clients:
             while client not in self._entries:
@@ -176,7 +243,7 @@ class ClusterSum(RoundSum):
             self._tell(Wanted(counted))
         elif self._counted != counted:
             raise MisuseError("the sum of other clients has been asked for already")
-        while not isinstance(self.state, Settled):
+        while not all(isinstance(state, Settled) for state in self.states):
             await self._moved.wait()
         async with self._merging:
             yield await self._sum()
@@ -188,29 +255,87 @@ class ClusterSum(RoundSum):
             self._aggregate.release()
             self._aggregate = None
 
+    # ---- slices
+
+    async def _cut(self) -> tuple[Slice | None, ...]:
+        """Cut the round so that a sum over a slice takes half of a worker's memory at most, as far as it can be cut."""
+        config = self._work.begun.config
+        if not is_cut_by_bins(config):
+            return (None,)
+        while not self._present:
+            await self._moved.wait()
+        known = [hand.memory for hand in self._present.values() if hand.memory]
+        slices = slices_within(config.shape, min(known) // 2) if known else ()
+        if len(slices) <= 1:
+            return (None,)
+        _log.info("the sum of round %d is cut into %d slices", config.number, len(slices))
+        return slices
+
+    def _fit(self) -> list[str]:
+        """The workers that have the memory for a slice."""
+        shape = self._work.begun.config.shape
+        need = max(cell_bytes(shape, ledger.some or whole(shape)) for ledger in self._ledgers)
+        small = {name for name, hand in self._present.items() if 0 < hand.memory * MOST_OF_MEMORY < need}
+        for name in sorted(small - self._small):
+            self._crew.observe(Warned(about="compute", explanation=self._too_small(self._present[name], need)))
+        self._small |= small
+        return [name for name in self._present if name not in small]
+
+    def _too_small(self, hand: Hand, need: int) -> str:
+        pieces = f", of which there are {len(self._ledgers)}" if len(self._ledgers) > 1 else ""
+        number = self._work.begun.config.number
+        return (
+            f"worker {hand.name} is not used for round {number}: it has {hand.memory >> 20} MiB, and the cells of a "
+            f"slice{pieces} take {need >> 20} MiB; give it more memory (compute.worker_memory_bytes)"
+        )
+
     # ---- events
 
-    def _tell(self, event: partials.SumEvent, content: Content = ()) -> None:
-        self._say.send_nowait(_Said(event, content))
+    def _tell(self, event: partials.SumEvent, slice_: int | None = None, content: Content = ()) -> None:
+        self._say.send_nowait(_Said(event, slice_, content))
+
+    def _stir(self) -> None:
+        """Have it seen to that every slice has workers: there are others, or no further clients come."""
+        self._say.send_nowait(_Said(None))
 
     def _hear_of(self, hand: Hand) -> None:
-        size = self._sizes.setdefault(hand.name, at_once(self._work.begun.config.shape, hand.threads))
-        self._tell(Joined(hand.name, size))
+        self._present[hand.name] = hand
+        self._sizes.setdefault(hand.name, at_once(self._work.begun.config.shape, hand.threads))
+        self._moved.set()
+        self._stir()
+
+    def _hear_of_loss(self, name: str) -> None:
+        self._present.pop(name, None)
+        self._tell(Lost(name))
 
     def _together(self, said: _Said) -> list[_Said]:
         """What has come by now, submissions that follow each other as one event."""
         found = [said]
         while self._said.statistics().current_buffer_used:
             following = self._said.receive_nowait()
-            last = found[-1].event
-            if isinstance(following.event, Put) and isinstance(last, Put):
-                found[-1] = _Said(Put(last.clients + following.event.clients))
+            last = found[-1]
+            if isinstance(following.event, Put) and isinstance(last.event, Put) and following.slice == last.slice:
+                found[-1] = _Said(Put(last.event.clients + following.event.clients), last.slice)
             else:
                 found.append(following)
         return found
 
     async def _take(self, said: _Said, desk: _Desk) -> None:
-        event, before = said.event, self.state
+        if said.event is not None:
+            for ledger in self._ledgers if said.slice is None else (self._ledgers[said.slice],):
+                await self._step(ledger, said.event, desk, said.content)
+        fit = self._fit()
+        while True:
+            if (join := next_join(self.states, fit)) is not None:
+                await self._step(self._ledgers[join.slice], Joined(join.worker, self._sizes[join.worker]), desk)
+            elif (leave := next_leave(self.states, closed=self._closed)) is not None:
+                await self._step(self._ledgers[leave.slice], Leaving(leave.worker), desk)
+            else:
+                break
+        self._moved.set()
+
+    async def _step(self, ledger: _Ledger, event: partials.SumEvent, desk: _Desk, content: Content = ()) -> None:
+        before = ledger.state
         if isinstance(before, Settled):
             return
         after = partials.step(before, event)
@@ -220,18 +345,17 @@ class ClusterSum(RoundSum):
                     return
                 aggregate = await self._sum()
                 try:
-                    jobs = aggregate.merging(said.content, event.sign)
+                    jobs = aggregate.merging(content, event.sign, ledger.some)
                 except MisuseError as error:
                     self._crew.dismiss(event.worker, str(error))
                     return
                 await self._lane.run_all(jobs)
-        self.state = after
+        ledger.state = after
         effects = partials.effects(after)
         for effect in effects:
-            if effect not in self._under_way:
-                desk.nursery.start_soon(self._perform, effect, desk)
-        self._under_way = frozenset(effects)
-        self._moved.set()
+            if effect not in ledger.under_way:
+                desk.nursery.start_soon(self._perform, effect, ledger, desk)
+        ledger.under_way = frozenset(effects)
 
     async def _sum(self) -> Aggregate:
         if self._aggregate is None:
@@ -242,25 +366,29 @@ class ClusterSum(RoundSum):
 
     # ---- calls to workers
 
-    async def _perform(self, effect: partials.Effect, desk: _Desk) -> None:
+    async def _perform(self, effect: partials.Effect, ledger: _Ledger, desk: _Desk) -> None:
         hand = self._crew.hands.get(effect.worker)
         if hand is None:
             return
         try:
             match effect:
                 case Give():
-                    await self._give(effect, hand, desk)
+                    await self._give(effect, hand, ledger, desk)
                 case Seal():
-                    await self._take_partial(effect, desk)
+                    await self._take_partial(effect, ledger, desk)
                 case Forget(but=but):
                     drop = DropOrder(
-                        life=self._naming.life, sum=self._naming.number, but=but, below=self.state.next_number
+                        life=self._naming.life,
+                        sum=self._naming.number,
+                        slice=ledger.number,
+                        but=but,
+                        below=ledger.state.next_number,
                     )
                     await self._crew.call(hand.name, "drop", encoded(drop))
         except (WorkerLostError, MisuseError) as error:
             self._crew.dismiss(hand.name, str(error))
 
-    async def _call(self, worker: str, action: str, order: bytes, desk: _Desk) -> Reply:
+    async def _call(self, worker: str, action: str, order: bytes, ledger: _Ledger, desk: _Desk) -> Reply:
         """Call a worker, and doubt it if it takes too long."""
         done = trio.Event()
 
@@ -268,7 +396,7 @@ class ClusterSum(RoundSum):
             with trio.move_on_after(self._pace.patience):
                 await done.wait()
             if not done.is_set():
-                self._tell(Doubted(worker))
+                self._tell(Doubted(worker), ledger.number)
 
         desk.nursery.start_soon(doubt)
         try:
@@ -276,29 +404,39 @@ class ClusterSum(RoundSum):
         finally:
             done.set()
 
-    async def _give(self, effect: Give, hand: Hand, desk: _Desk) -> None:
-        order = await self._order(effect, desk.brief)
+    async def _give(self, effect: Give, hand: Hand, ledger: _Ledger, desk: _Desk) -> None:
+        order = await self._order(effect, ledger, desk.brief)
         if order is None:
             return
-        self._given.setdefault(effect.partial, set()).update(effect.order.clients)
-        reply = await self._call(hand.name, "add", sealed(order, hand.key), desk)
+        ledger.given.setdefault(effect.partial, set()).update(effect.order.clients)
+        reply = await self._call(hand.name, "add", sealed(order, hand.key), ledger, desk)
         report = decoded(reply.report, AddedReport)
         if report.entries.keys() | report.harmed.keys() != frozenset(effect.order.clients):
             raise MisuseError("it has added others than it was told to")
-        self._count(report)
+        self._count(report, ledger)
         for client, why in report.harmed.items():
-            desk.nursery.start_soon(self._mend, client, why)
+            desk.nursery.start_soon(self._mend, client, why, ledger)
         size = self._sizes[hand.name] = self._size(report, self._sizes[hand.name])
-        self._tell(Added(hand.name, effect.order.number, tuple(report.entries), size))
+        self._tell(Added(hand.name, effect.order.number, tuple(report.entries), size), ledger.number)
 
-    def _count(self, report: AddedReport) -> None:
+    def _count(self, report: AddedReport, ledger: _Ledger) -> None:
         each = report.seconds / max(1, len(report.entries))
         self.seconds += report.seconds
-        fresh = [client for client in report.entries if client not in self._entries]
-        self._entries |= report.entries
-        for client in fresh:
-            self._work.on_added(client, each)
+        for client, part in report.entries.items():
+            if client in self._entries:
+                continue
+            proved = self._proved.setdefault(client, _Proved())
+            proved.parts[ledger.number] = part
+            proved.seconds += each
+            if len(proved.parts) == len(self._ledgers):
+                self._entries[client] = self._entry(self._trees.pop(client), self._proved.pop(client))
+                self._work.on_added(client, proved.seconds)
         self._progress.set()
+
+    def _entry(self, tree: bytes, proved: _Proved) -> bytes:
+        """A client's entry, of what was proved in every slice."""
+        parts = [proved.parts[ledger.number] for ledger in self._ledgers]
+        return parts[0] if len(parts) == 1 else proof_digest(tree, b"".join(parts))
 
     def _size(self, report: AddedReport, before: int) -> int:
         """How many clients take a worker about as long as an order should."""
@@ -307,28 +445,29 @@ class ClusterSum(RoundSum):
         fitting = round(self._pace.task_seconds * len(report.entries) / report.seconds)
         return max(1, min(fitting, 2 * before, MOST_ORDERED))
 
-    async def _take_partial(self, effect: Seal, desk: _Desk) -> None:
-        order = SealOrder(life=self._naming.life, sum=self._naming.number, partial=effect.partial)
-        reply = await self._call(effect.worker, "seal", encoded(order), desk)
+    async def _take_partial(self, effect: Seal, ledger: _Ledger, desk: _Desk) -> None:
+        naming = self._naming
+        order = SealOrder(life=naming.life, sum=naming.number, slice=ledger.number, partial=effect.partial)
+        reply = await self._call(effect.worker, "seal", encoded(order), ledger, desk)
         report = decoded(reply.report, SealedReport)
         clients = frozenset(report.clients)
         if report.round_id != self._work.begun.config.round_id():
             raise MisuseError(f"it sends a partial of round {report.round_id.hex()[:16]}, which is another one")
-        if len(clients) != len(report.clients) or not clients <= self._given.get(effect.partial, set()):
+        if len(clients) != len(report.clients) or not clients <= ledger.given.get(effect.partial, set()):
             raise MisuseError("it sends a partial with clients that it was not given for it, or twice")
         self._on_bytes(sum(array.nbytes for array in reply.arrays))
-        self._tell(Sealed(effect.worker, effect.partial, effect.sign, clients), reply.arrays)
+        self._tell(Sealed(effect.worker, effect.partial, effect.sign, clients), ledger.number, reply.arrays)
 
-    async def _mend(self, client: str, why: str) -> None:
+    async def _mend(self, client: str, why: str, ledger: _Ledger) -> None:
         """Have a submission given out again, once its bulk can be read here: this names it while it cannot."""
         _log.warning("a worker could not add the submission of %s: %s", client, why)
         if await self._unless_over(self._work.fetch, client) is not None:
             await trio.sleep(PAUSE)
-            self._tell(Put((client,)))
+            self._tell(Put((client,)), ledger.number)
 
     # ---- what an order is made of
 
-    async def _order(self, effect: Give, brief: Brief) -> AddOrder | None:
+    async def _order(self, effect: Give, ledger: _Ledger, brief: Brief) -> AddOrder | None:
         """An order, with what the store has of its submissions; None if the round is over."""
         stored: list[StoredSubmission] = []
         sessions: dict[str, SessionTrees] = {}
@@ -337,10 +476,12 @@ class ClusterSum(RoundSum):
             if found is None:
                 return None
             stored.append(found)
+            self._trees[client] = found.tree
             if found.trees is Trees.SESSION:
                 sessions[client] = await self._lay_out(client)
         return AddOrder(
             brief=brief,
+            slice=ledger.number,
             partial=effect.partial,
             number=effect.order.number,
             submissions=tuple(stored),
@@ -363,7 +504,7 @@ class ClusterSum(RoundSum):
         kind = next(kind for kind, layout in layouts.items() if layout == trees.layout)
         return SessionTrees(place=await self._put(f"session/{client_key(client)}", trees.data), kind=kind)
 
-    async def _briefing(self) -> Brief:
+    async def _briefing(self, slices: int) -> Brief:
         begun = self._work.begun
         unions: dict[str, str] = {}
         if begun.config.union and begun.config.task.selection == "fixed":
@@ -376,6 +517,7 @@ class ClusterSum(RoundSum):
             config=begun.config.canonical(),
             server=begun.server,
             proof_key=begun.proof_key,
+            slices=slices,
             unions=unions,
         )
 

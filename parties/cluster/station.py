@@ -23,8 +23,9 @@ from fsl_async.config import RoundConfig
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.geometry import RowNumbers
-from fsl_async.server.aggregation import Aggregate, Submission
+from fsl_async.server.aggregation import Aggregate, Submission, is_cut_by_bins
 from fsl_async.server.batch_size import at_once
+from fsl_async.server.slicing import Slice, slices_of
 from fsl_async.union import unpack_union
 from fsl_async.wire.public_part import Part
 from parties.cluster.cluster import Reply
@@ -69,6 +70,7 @@ class StationSetup:
         lane: where it computes.
         release: of the software.
         secret: what orders are sealed to.
+        memory: bytes that it may use; 0 where nobody says.
         clock: seconds, to measure with.
     """
 
@@ -77,14 +79,16 @@ class StationSetup:
     lane: ComputeLane
     release: str
     secret: PrivateKey = field(repr=False)
+    memory: int = 0
     clock: Callable[[], float] = time.perf_counter
 
 
 class PartialKey(NamedTuple):
-    """Which partial: of which life of the server, of which of its sums, and its number."""
+    """Which partial: of which life of the server, of which of its sums, over which slice, and its number."""
 
     life: bytes
     sum: int
+    slice: int
     number: int
 
 
@@ -138,6 +142,7 @@ class Station:
             key=bytes(setup.secret.public_key),
             owner=setup.owner,
             threads=setup.lane.threads,
+            memory=setup.memory,
         )
         return Reply(encoded(report))
 
@@ -185,11 +190,13 @@ class Station:
         return self._configs[name]
 
     async def _partial(self, asked: AddOrder, config: RoundConfig) -> _Partial:
-        brief, key = asked.brief, PartialKey(asked.brief.life, asked.brief.sum, asked.partial)
+        brief, key = asked.brief, PartialKey(asked.brief.life, asked.brief.sum, asked.slice, asked.partial)
         async with self._making:
             if key not in self._partials:
                 unions = {block: await self._union(config, block, place) for block, place in brief.unions.items()}
-                make = partial(Aggregate, config, brief.server, brief.proof_key, MappingProxyType(unions))
+                some = _slice_of(asked, config)
+                self._partials = {held: grown for held, grown in self._partials.items() if not _is_left(held, key)}
+                make = partial(Aggregate, config, brief.server, brief.proof_key, MappingProxyType(unions), some=some)
                 self._partials[key] = _Partial(config.round_id(), await self._setup.lane.run(make))
         return self._partials[key]
 
@@ -245,7 +252,7 @@ class Station:
     async def _seal(self, order: bytes) -> Reply:
         asked = decoded(order, SealOrder)
         async with self._adding:
-            held = self._partials.get(PartialKey(asked.life, asked.sum, asked.partial))
+            held = self._partials.get(PartialKey(asked.life, asked.sum, asked.slice, asked.partial))
         if held is None:
             raise MisuseError(f"this worker has no partial {asked.partial}")
         report = SealedReport(round_id=held.round_id, clients=list(held.clients))
@@ -260,6 +267,25 @@ class Station:
 
 def _is_kept(key: PartialKey, asked: DropOrder) -> bool:
     """What the server began after it asked is kept: the order may have been overtaken."""
-    if (key.life, key.sum) == (asked.life, asked.sum):
+    if (key.life, key.sum, key.slice) == (asked.life, asked.sum, asked.slice):
         return key.number == asked.but or key.number >= asked.below
-    return key.life == asked.life and key.sum > asked.sum
+    return key.life == asked.life and key.sum >= asked.sum
+
+
+def _is_left(key: PartialKey, begun: PartialKey) -> bool:
+    """Whether a partial is over a slice that the server does not have this worker add to any more."""
+    return (key.life, key.sum) == (begun.life, begun.sum) and key.slice != begun.slice
+
+
+def _slice_of(asked: AddOrder, config: RoundConfig) -> Slice | None:
+    """The slice that an order is about; None for all bins.
+
+    Raises:
+        MisuseError: there is none of that number.
+    """
+    if asked.brief.slices == 1 and asked.slice == 0:
+        return None
+    slices = slices_of(config.shape, asked.brief.slices)
+    if not 0 <= asked.slice < len(slices) or not is_cut_by_bins(config):
+        raise MisuseError(f"slice {asked.slice} of a sum that has {len(slices)}")
+    return slices[asked.slice]

@@ -72,6 +72,8 @@ async def serve_worker(config: Path, *, task: str = "", threads: int = 0) -> Com
     keep_freed_memory()
     file, deployment = _settings(config, task)
     security = security_of(file.compute)
+    from distributed.system import MEMORY_LIMIT
+
     from parties.cluster.dask_cluster import member_name
     from parties.cluster.dask_processes import run_worker
 
@@ -89,6 +91,7 @@ async def serve_worker(config: Path, *, task: str = "", threads: int = 0) -> Com
                         lane=ThreadLane(threads or file.threads or None),
                         release=importlib.metadata.version("fsl-async"),
                         secret=PrivateKey.generate(),
+                        memory=file.compute.worker_memory_bytes or MEMORY_LIMIT,
                     )
                 )
                 with scope, collecting_seldom():

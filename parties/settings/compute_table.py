@@ -62,6 +62,14 @@ class ComputeTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         float,
         About("a worker of which the scheduler hears nothing for so long is gone", unit="seconds", low=1, high=3_600),
     ] = 5.0
+    worker_memory_bytes: Annotated[
+        int,
+        About(
+            "what a worker may use; 0: all of its host or container. A sum that takes more than half of it is cut into "
+            "slices, on different workers",
+            low=0,
+        ),
+    ] = 0
     worker_host: Annotated[
         str,
         About(

@@ -102,6 +102,7 @@ class World(Surroundings):
         horizon: float,
         doors: tuple[int, int] = (0, 0),
         workers: tuple[int, int] = (0, 0),
+        worker_memory: int = 0,
     ) -> None:
         super().__init__(seed, faults, MACHINES, horizon, RoundLegend(), _between_servers, _is_passing)
         self.task = task
@@ -109,6 +110,7 @@ class World(Surroundings):
         self.schedule = schedule
         self.doors = doors
         self.workers = workers
+        self._worker_memory = worker_memory
         self.clusters = tuple(PlayedCluster(f"{name}.cluster") for name in SERVERS)
         self.servers: list[Server] = []
         self.events: list[tuple[float, str, ServerEvent]] = []
@@ -226,6 +228,7 @@ class World(Surroundings):
                 lane=self.network.servers[index].setup.lane,
                 release=RELEASE,
                 secret=PrivateKey(SeededSource(self.seed, life.process.name, str(life.number))(32)),
+                memory=self._worker_memory,
                 clock=trio.current_time,
             )
         )
@@ -416,6 +419,7 @@ async def world(
     computing: float = 0.0,
     doors: tuple[int, int] = (0, 0),
     workers: tuple[int, int] = (0, 0),
+    worker_memory: int = 0,
 ) -> AsyncIterator[World]:
     """Run S0 and S1 in a simulated world, on a clock that jumps (`trio.testing.MockClock`).
 
@@ -436,6 +440,7 @@ async def world(
         computing: virtual seconds that each piece of a party's heavy computation takes.
         doors: how many doors S0 and S1 have; a server without any takes its clients itself.
         workers: how many workers compute for S0 and S1; a server without any computes itself.
+        worker_memory: bytes that each of them may use; 0 for any number.
 
     Raises:
         MisuseError: the model does not fit the task, the clock does not jump, or a fault names an unknown party.
@@ -445,5 +450,7 @@ async def world(
     inner += [*worker_names(0, workers[0]), *worker_names(1, workers[1])]
     refuse_unknown(faults, (*SERVERS, *inner, *clients), "name the clients that faults strike in clients=[…]")
     network, schedule = Network(task, model, seed, _Lane(computing)), schedule or Schedule(clients=task.max_clients)
-    async with entered(World(task, network, seed, faults, schedule, make_server, horizon, doors, workers)) as made:
+    async with entered(
+        World(task, network, seed, faults, schedule, make_server, horizon, doors, workers, worker_memory)
+    ) as made:
         yield made
