@@ -145,13 +145,17 @@ def slices_within(task: Task, most: int) -> tuple[Slice, ...]:
     return slices_of(task, max(1, len(groups_of(task))))
 
 
-@lru_cache(maxsize=64)
 def groups_of(task: Task) -> tuple[BinGroup, ...]:
     """The groups of bins of a round, in the order of the wire."""
+    return _groups_of(task, LEAVES_OF_GROUP)
+
+
+@lru_cache(maxsize=64)
+def _groups_of(task: Task, leaves: int) -> tuple[BinGroup, ...]:
     return tuple(
         BinGroup(key, forest.bins * number // count, forest.bins * (number + 1) // count)
         for key, forest in forests_of(task)
-        for count in [_groups(forest)]
+        for count in [max(1, min(MOST_GROUPS, forest.bins, forest.trees * forest.leaves // leaves))]
         for number in range(count)
     )
 
@@ -213,10 +217,6 @@ def _of_group(
             array = arrays[group.key]
             for segment in array.reshape(some.forest.segments, some.forest.bins, *array.shape[1:]):
                 yield np.ascontiguousarray(segment[place]).reshape(-1).view(np.uint8).data
-
-
-def _groups(forest: Forest) -> int:
-    return max(1, min(MOST_GROUPS, forest.bins, forest.trees * forest.leaves // LEAVES_OF_GROUP))
 
 
 def _work(forest: Forest, bins: range) -> int:

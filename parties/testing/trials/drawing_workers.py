@@ -6,11 +6,12 @@ from random import Random
 
 import msgspec
 
+from fsl_async.server.slicing import cell_bytes, slices_of
 from parties.simulation.network import SERVERS
 from parties.testing.faults import AtTime, Crash
 from parties.testing.round_faults import Fault, StoppedWorker
 from parties.testing.trials.drawing import draw
-from parties.testing.trials.scenario import Trial
+from parties.testing.trials.scenario import Scenario, Trial, in_pieces
 from parties.testing.world import worker_names
 
 __all__ = ["WORKERS_FROM", "draw_workers"]
@@ -34,7 +35,21 @@ def draw_workers(seed: int) -> Trial:
     if rng.random() < 0.3:
         faults += [_stop(rng, workers) for _ in range(rng.choice((1, 2)))]
     scenario = msgspec.structs.replace(trial.scenario, workers=workers)
+    if rng.random() < 0.3:
+        scenario = _cut(rng, scenario)
     return Trial(seed, scenario, tuple(dict.fromkeys(faults)))
+
+
+def _cut(rng: Random, scenario: Scenario) -> Scenario:
+    """No worker has room for a whole sum, where it can be cut."""
+    task, group = scenario.task, rng.choice((4, 8, 16))
+    if task.bound is not None or (task.finds_unions and task.selection == "fixed"):
+        return scenario
+    scenario = msgspec.structs.replace(scenario, group=group)
+    with in_pieces(scenario):
+        slices = slices_of(task, 64)
+    most = max((cell_bytes(task, some) for some in slices), default=0)
+    return msgspec.structs.replace(scenario, worker_memory=rng.choice((4, 6, 10)) * most)
 
 
 def _death(rng: Random, workers: tuple[int, int]) -> Fault:

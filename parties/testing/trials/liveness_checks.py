@@ -10,7 +10,7 @@ from parties.events import ClientLeft, MessageReceived, RoundOpened, RoundSettle
 from parties.outcome import Aborted, RoundReport
 from parties.simulation.network import SERVERS
 from parties.testing.faults import CALM, Delay, FullDisk, Partition, SlowDisk, SpoiltBlobs
-from parties.testing.round_faults import Fault
+from parties.testing.round_faults import Fault, StoppedWorker
 from parties.testing.story import Began, Failed, Killed
 from parties.testing.trials.case import Case
 from parties.watch import Note
@@ -79,7 +79,7 @@ def _spells(faults: Iterable[Fault]) -> Iterator[tuple[float, float]]:
                 yield 0.0, CALM
             case Partition(sender="S0", receiver="S1") | Partition(sender="S1", receiver="S0"):
                 yield fault.begin, fault.begin + fault.seconds
-            case SlowDisk(party="S0" | "S1") | FullDisk(party="S0" | "S1") | SpoiltBlobs():
+            case SlowDisk(party="S0" | "S1") | FullDisk(party="S0" | "S1") | SpoiltBlobs() | StoppedWorker():
                 yield fault.begin, fault.begin + fault.seconds
 
 

@@ -12,7 +12,6 @@ from trio.testing import MockClock
 
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.errors import MisuseError
-from fsl_async.wire import share_pieces
 from parties.server.limits import Schedule
 from parties.simulation.network import SERVERS
 from parties.testing.faults import CALM, FaultBase, party_of
@@ -23,7 +22,7 @@ from parties.testing.trials.case import Case, Violation
 from parties.testing.trials.checks import check_all
 from parties.testing.trials.members import Ledger, Member
 from parties.testing.trials.rules import initial_model, made_for
-from parties.testing.trials.scenario import NAMES, Trial
+from parties.testing.trials.scenario import NAMES, Trial, in_pieces
 from parties.testing.world import MakeServer, World, world
 
 __all__ = ["Malice", "Verdict", "run"]
@@ -78,7 +77,7 @@ def run(trial: Trial, malice: Malice | None = None) -> Verdict:
         trial: the trial.
         malice: plays the malicious parties of the plan; needed only if it has some.
     """
-    with _quiet(), _pieces_of(trial.scenario.piece):
+    with _quiet(), in_pieces(trial.scenario):
         return trio.run(_run, trial, malice or Malice(), clock=MockClock(autojump_threshold=0))
 
 
@@ -94,17 +93,6 @@ def _quiet() -> Iterator[None]:
     finally:
         for log, level in zip(logs, levels, strict=True):
             log.setLevel(level)
-
-
-@contextmanager
-def _pieces_of(size: int) -> Iterator[None]:
-    """Cut shares into pieces of at most so many bytes."""
-    before = share_pieces.LONGEST_PIECE
-    share_pieces.LONGEST_PIECE = size
-    try:
-        yield
-    finally:
-        share_pieces.LONGEST_PIECE = before
 
 
 async def _run(trial: Trial, malice: Malice) -> Verdict:
@@ -129,6 +117,7 @@ async def _run(trial: Trial, malice: Malice) -> Verdict:
         computing=scenario.computing,
         doors=scenario.doors,
         workers=scenario.workers,
+        worker_memory=scenario.worker_memory,
     ) as made:
         members = {name: _member(made, trial, place, name) for place, name in enumerate(NAMES[: scenario.clients])}
         villains = {

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import msgspec
 
 from fsl_async import Task
+from fsl_async.server import slicing
+from fsl_async.server.slicing import LEAVES_OF_GROUP
+from fsl_async.wire import share_pieces
 from fsl_async.wire.share_pieces import LONGEST_PIECE
 from parties.testing.round_faults import Fault
 
@@ -32,7 +38,9 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         seconds: how long a round is open.
         doors: how many doors S0 and S1 have.
         workers: how many workers compute for S0 and S1.
+        worker_memory: bytes that each of these may use; 0 for any number.
         piece: bytes of the longest piece of a share, of which a small block has many only if they are short.
+        group: leaves of a group of bins, likewise.
         computing: seconds that each piece of a party's heavy computation takes.
     """
 
@@ -44,6 +52,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     computing: float = 0.0
     doors: tuple[int, int] = (0, 0)
     workers: tuple[int, int] = (0, 0)
+    worker_memory: int = 0
+    group: int = LEAVES_OF_GROUP
 
 
 class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,3 +62,14 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int
     scenario: Scenario
     faults: tuple[Fault, ...]
+
+
+@contextmanager
+def in_pieces(scenario: Scenario) -> Iterator[None]:
+    """Cut shares into pieces, and bins into groups, of the scenario's sizes."""
+    before = share_pieces.LONGEST_PIECE, slicing.LEAVES_OF_GROUP
+    share_pieces.LONGEST_PIECE, slicing.LEAVES_OF_GROUP = scenario.piece, scenario.group
+    try:
+        yield
+    finally:
+        share_pieces.LONGEST_PIECE, slicing.LEAVES_OF_GROUP = before

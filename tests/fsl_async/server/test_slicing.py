@@ -26,7 +26,6 @@ RINGS = (32, 64, 128)
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks of a test's size have many groups."""
     monkeypatch.setattr(slicing, "LEAVES_OF_GROUP", 50)
-    groups_of.cache_clear()
 
 
 def played(draw: Draw, **changes: object) -> tuple[Round, list[Grove], list[tuple[Submission, Submission]]]:
@@ -70,7 +69,6 @@ def test_slices_are_of_about_equal_work() -> None:
 
 def test_a_task_of_usual_size_has_one_group_a_forest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    groups_of.cache_clear()
     sizes = {2**20: 1, 2**24: 8, 2**27: 64, 2**31: 64}
     for rows, count in sizes.items():
         shape = task(Sparse("items", rows=rows, select=rows // 1000))

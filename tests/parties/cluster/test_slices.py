@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import numpy as np
@@ -14,7 +14,7 @@ from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.protocols import partials
 from fsl_async.protocols.partials import Added, Give, Joined, Leaving, PartialSum, Put
 from fsl_async.server import slicing
-from fsl_async.server.slicing import cell_bytes, groups_of, slices_within, whole
+from fsl_async.server.slicing import cell_bytes, slices_within, whole
 from parties import Client
 from parties.cluster.orders import SealOrder, decoded
 from parties.cluster.posts import Post, next_join, next_leave
@@ -39,12 +39,9 @@ CELLS = cell_bytes(TASK, whole(TASK))
 
 
 @pytest.fixture(autouse=True)
-def small_groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task of a test's size has many groups of bins."""
     monkeypatch.setattr(slicing, "LEAVES_OF_GROUP", 20)
-    groups_of.cache_clear()
-    yield
-    groups_of.cache_clear()
 
 
 async def take_part(client: Client) -> None:
@@ -163,7 +160,7 @@ async def test_whatever_happens_to_workers_the_sum_is_exact(autojump_clock, seed
 
 
 async def test_a_worker_with_too_little_memory_is_named_and_not_used(autojump_clock, monkeypatch):
-    monkeypatch.setattr(slicing, "MOST_GROUPS", 1)
+    monkeypatch.setattr(slicing, "LEAVES_OF_GROUP", 10**6)
     async with a_world(workers=(1, 0), memory=CELLS) as made:
         for name in NAMES:
             made.start(name, take_part)

@@ -12,6 +12,7 @@ from random import Random
 from typing import Literal, TypeAlias
 
 from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.server.slicing import LEAVES_OF_GROUP
 from parties.simulation.network import SERVERS
 from parties.testing.faults import AtPeerTransition, AtTime, AtTransition, AtWrite, Crash, Delay, Partition, SlowDisk
 from parties.testing.recorder import Transition
@@ -84,6 +85,8 @@ class Plan:
     rule: str = ""
     contributors: int | None = None
     workers: tuple[int, int] = (0, 0)
+    worker_memory: int = 0
+    group: int = LEAVES_OF_GROUP
 
     def scenario(self) -> Scenario:
         """As a trial has it."""
@@ -104,7 +107,15 @@ class Plan:
             max_clients=5,
         )
         task = with_rule(task, self.rule) if self.rule else task
-        return Scenario(task, self.clients, self.rounds, self.seconds, workers=self.workers)
+        return Scenario(
+            task,
+            self.clients,
+            self.rounds,
+            self.seconds,
+            workers=self.workers,
+            worker_memory=self.worker_memory,
+            group=self.group,
+        )
 
 
 Way: TypeAlias = Callable[[Chance], Plan]
