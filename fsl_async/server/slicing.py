@@ -30,6 +30,7 @@ __all__ = [
     "ForestSlice",
     "Slice",
     "cell_bytes",
+    "even_slices",
     "group_digests",
     "groups_of",
     "proof_digest",
@@ -133,6 +134,20 @@ def slices_of(task: Task, count: int) -> tuple[Slice, ...]:
         bins[group.key] = range(bins[group.key].start if group.key in bins else group.start, group.stop)
         done += own
     return tuple(bins for bins in found if bins)
+
+
+def even_slices(task: Task, count: int) -> tuple[Slice, ...]:
+    """Cut every forest evenly, as answers to retrievals may be cut: anywhere, because nothing is proved of them."""
+    forests = dict(forests_of(task))
+    slices = (
+        {
+            key: bins
+            for key, forest in forests.items()
+            if (bins := range(forest.bins * number // count, forest.bins * (number + 1) // count))
+        }
+        for number in range(count)
+    )
+    return tuple(some for some in slices if some)
 
 
 def slices_within(task: Task, most: int) -> tuple[Slice, ...]:

@@ -16,6 +16,7 @@ import trio
 from fsl_async.errors import MisuseError
 from parties.cluster.cluster import Cluster, ClusterAwayError, Members, Reply, WorkerLostError
 from parties.cluster.orders import HelloReport, decoded
+from parties.concurrency import RecurringEvent
 from parties.events import Observer, Warned, unobserved
 
 __all__ = ["PAUSE", "PORTABLE", "Crew", "Hand", "Listener", "unfit"]
@@ -99,6 +100,7 @@ class Crew:
         self._listeners: list[Listener] = []
         self._greeting: set[str] = set()
         self._told = ""
+        self._met = RecurringEvent()
         self._nursery: trio.Nursery
 
     async def run(self) -> None:
@@ -121,6 +123,11 @@ class Crew:
             yield
         finally:
             self._listeners.remove(listener)
+
+    async def wait_for_hands(self) -> None:
+        """Wait until there is a worker."""
+        while not self.hands:
+            await self._met.wait()
 
     async def call(self, worker: str, action: str, order: bytes) -> Reply:
         """See `Cluster.call`."""
@@ -185,6 +192,7 @@ class Crew:
             return
         hand = self.hands[name] = Hand(name, self._members[name], report.key, max(1, report.threads), report.memory)
         _log.info("worker %s on %s computes with %d threads", name, hand.host, hand.threads)
+        self._met.set()
         for listener in self._listeners:
             listener.joined(hand)
 

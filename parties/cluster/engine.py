@@ -7,12 +7,15 @@ from fsl_async.protocols.partials import PartialSum, Settled, Worker
 from fsl_async.randomness import Randomness
 from parties.cluster.cluster import Cluster
 from parties.cluster.crew import PORTABLE, Crew, Hand
+from parties.cluster.orders import Brief
 from parties.cluster.partial_sum import ClusterSum, Naming, Pace
+from parties.cluster.passes import PassesOnWorkers
 from parties.compute import ComputeLane
 from parties.events import Observer
 from parties.outcome import Model
 from parties.server.round.engine import Answers, Engine, RoundSum, RoundWork
-from parties.server.round.retrieval import RetrievalBatcher
+from parties.server.round.records import RoundRecords
+from parties.server.round.retrieval import PassesInProcess, RetrievalBatcher
 from parties.server.round.start import RoundStart
 from parties.status import EngineStatus, WorkerStatus
 
@@ -29,6 +32,7 @@ class ClusterEngine(Engine):
         lane: where partials are merged, shares are formed and retrievals are answered, in this process.
         randomness: names this life of the server.
         pace: how much a worker is told at a time.
+        answering: whether workers answer retrievals, too; otherwise this process does.
     """
 
     reads_blobs = True
@@ -41,12 +45,15 @@ class ClusterEngine(Engine):
         lane: ComputeLane,
         randomness: Randomness,
         pace: Pace,
+        *,
+        answering: bool = False,
     ) -> None:
         self._cluster = cluster
         self._crew = Crew(cluster, owner, release)
         self._lane = lane
         self._life = randomness(16)
         self._pace = pace
+        self._answering = answering
         self._sums = 0
         self._bytes = 0
         self._current: ClusterSum | None = None
@@ -64,9 +71,17 @@ class ClusterEngine(Engine):
         self._current = ClusterSum(work, self._crew, self._lane, naming, self._pace, self._take_bytes)
         return self._current
 
-    def answers(self, begun: RoundStart, model: Model) -> Answers:
-        """See `Engine.answers`: this process answers, with its lane."""
-        return RetrievalBatcher(begun.config, begun.server, model, self._lane)
+    def answers(self, begun: RoundStart, model: Model, records: RoundRecords) -> Answers:
+        """See `Engine.answers`."""
+        if not self._answering:
+            return RetrievalBatcher(PassesInProcess(begun.config, begun.server, model, records, self._lane))
+        self._sums += 1
+        brief = Brief(
+            life=self._life, sum=self._sums, config=begun.config.canonical(), server=begun.server, proof_key=b""
+        )
+        return RetrievalBatcher(
+            PassesOnWorkers(begun, model, records, self._crew, self._lane, brief, self._pace.patience)
+        )
 
     def status(self) -> EngineStatus:
         """See `Engine.status`."""

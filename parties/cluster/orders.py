@@ -22,14 +22,19 @@ from parties.server.round.submission_reader import StoredSubmission
 __all__ = [
     "AddOrder",
     "AddedReport",
+    "AnswerOrder",
+    "AnsweredReport",
     "Brief",
     "DropOrder",
     "HelloReport",
+    "ModelBlock",
+    "ModelPiece",
     "ReadOrder",
     "ReadReport",
     "SealOrder",
     "SealedReport",
     "SessionTrees",
+    "StoredQuery",
     "decoded",
     "encoded",
     "opened",
@@ -103,6 +108,80 @@ class AddOrder(Discreet, frozen=True, kw_only=True):
     number: int
     submissions: tuple[StoredSubmission, ...]
     sessions: dict[str, SessionTrees] = msgspec.field(default_factory=dict)
+
+
+class ModelPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of rows of a block of the model, in a blob.
+
+    Attributes:
+        place: the blob's name.
+        digest: of its content.
+    """
+
+    place: str
+    digest: bytes
+
+
+class ModelBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """A sparse block of the model as a round retrieves it.
+
+    Attributes:
+        name: the block's.
+        rows: how many there are.
+        row_bytes: bytes of a row.
+        pieces: its rows, in order.
+    """
+
+    name: str
+    rows: int
+    row_bytes: int
+    pieces: tuple[ModelPiece, ...]
+
+
+class StoredQuery(Discreet, frozen=True, kw_only=True):
+    """A retrieval as it lies in the store, without its bulk.
+
+    Attributes:
+        client: whose it is.
+        msk: this server's master seed.
+        query: the number of the request that brought its trees; 0 where they are a session's.
+        part: the digest of that request's public part, or of the session's trees.
+        session: where the session's trees lie.
+    """
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"msk"})
+    client: str
+    msk: bytes
+    query: int
+    part: bytes
+    session: SessionTrees | None = None
+
+
+class AnswerOrder(Discreet, frozen=True, kw_only=True):
+    """Answer retrievals over a slice of the model, which a worker lays out for the first one and then keeps.
+
+    Attributes:
+        brief: the round; its number is another one than that of any sum.
+        slice: which of the `even_slices`.
+        model: the model.
+        queries: what the store has of each retrieval.
+    """
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"queries"})
+    brief: Brief
+    slice: int
+    model: tuple[ModelBlock, ...]
+    queries: tuple[StoredQuery, ...]
+
+
+class AnsweredReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Retrievals are answered: the answers come beside it, (queries, bytes), without those that could not be.
+
+    Attributes:
+        harmed: by place among the queries, why their trees cannot be read.
+    """
+
+    harmed: dict[int, str]
 
 
 class SealOrder(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ that the machine is left in is not stored: a server that is started again begins
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +19,6 @@ from typing import TypeVar
 
 import trio
 
-from fsl_async.digests import Buffer
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.protocols import partials
 from fsl_async.protocols.partials import (
@@ -41,10 +40,10 @@ from fsl_async.server.aggregation import Aggregate, is_cut_by_bins
 from fsl_async.server.batch_size import at_once
 from fsl_async.server.merging import Content
 from fsl_async.server.slicing import Slice, cell_bytes, proof_digest, slices_within, whole
-from fsl_async.union import pack_union
 from fsl_async.wire.public_part import Trees
 from parties.cluster.cluster import Reply, WorkerLostError
 from parties.cluster.crew import PAUSE, Crew, Hand, Listener
+from parties.cluster.laying_out import LayingOut
 from parties.cluster.orders import (
     AddedReport,
     AddOrder,
@@ -56,7 +55,6 @@ from parties.cluster.orders import (
     decoded,
     encoded,
     sealed,
-    session_layouts,
 )
 from parties.cluster.posts import next_join, next_leave
 from parties.compute import ComputeLane
@@ -64,7 +62,6 @@ from parties.concurrency import RecurringEvent
 from parties.events import Warned
 from parties.server.round.engine import RoundSum, RoundWork
 from parties.server.round.submission_reader import StoredSubmission
-from parties.server.store_layout import client_key, round_prefix
 
 _log = logging.getLogger("parties.cluster")
 
@@ -174,6 +171,7 @@ class ClusterSum(RoundSum):
         self._lane = lane
         self._naming = naming
         self._pace = pace
+        self._laying = LayingOut(work.begun.config, work.records)
         self._on_bytes = on_bytes
         self._say, self._said = trio.open_memory_channel[_Said](float("inf"))
         self._ledgers: tuple[_Ledger, ...] = ()
@@ -478,7 +476,8 @@ class ClusterSum(RoundSum):
             stored.append(found)
             self._trees[client] = found.tree
             if found.trees is Trees.SESSION:
-                sessions[client] = await self._lay_out(client)
+                trees = await self._work.records.session_trees(client)
+                sessions[client] = await self._laying.session(client, trees)
         return AddOrder(
             brief=brief,
             slice=ledger.number,
@@ -497,20 +496,8 @@ class ClusterSum(RoundSum):
                 raise
             return None
 
-    async def _lay_out(self, client: str) -> SessionTrees:
-        """Put a session's trees where workers find them."""
-        trees = await self._work.records.session_trees(client)
-        layouts = session_layouts(self._work.begun.config)
-        kind = next(kind for kind, layout in layouts.items() if layout == trees.layout)
-        return SessionTrees(place=await self._put(f"session/{client_key(client)}", trees.data), kind=kind)
-
     async def _briefing(self, slices: int) -> Brief:
         begun = self._work.begun
-        unions: dict[str, str] = {}
-        if begun.config.union and begun.config.task.selection == "fixed":
-            rows: Mapping[str, int] = {block.name: block.rows for _, block in begun.config.task.sparse_blocks()}
-            for name, domain in rows.items():
-                unions[name] = await self._put(f"union/{client_key(name)}", pack_union(begun.union[name], domain))
         return Brief(
             life=self._naming.life,
             sum=self._naming.number,
@@ -518,10 +505,5 @@ class ClusterSum(RoundSum):
             server=begun.server,
             proof_key=begun.proof_key,
             slices=slices,
-            unions=unions,
+            unions=await self._laying.unions(begun),
         )
-
-    async def _put(self, name: str, content: Buffer) -> str:
-        place = f"{round_prefix(self._work.begun.config.number)}/compute/{name}"
-        await self._work.records.blobs.put(place, content, durable=False)
-        return place

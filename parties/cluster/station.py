@@ -28,10 +28,12 @@ from fsl_async.server.batch_size import at_once
 from fsl_async.server.slicing import Slice, slices_of
 from fsl_async.union import unpack_union
 from fsl_async.wire.public_part import Part
+from parties.cluster.answering import Answering
 from parties.cluster.cluster import Reply
 from parties.cluster.orders import (
     AddedReport,
     AddOrder,
+    AnswerOrder,
     Brief,
     DropOrder,
     HelloReport,
@@ -54,7 +56,7 @@ from parties.storage.blobs.blobs import Blobs
 
 __all__ = ["ACTIONS", "Station", "StationSetup"]
 
-ACTIONS: Final = ("hello", "read", "add", "seal", "drop")
+ACTIONS: Final = ("hello", "read", "add", "seal", "drop", "answer")
 
 SHOWN = 64
 """Bytes of a blob that a worker shows to a server that asks whether it can read it."""
@@ -111,6 +113,7 @@ class Station:
 
     def __init__(self, setup: StationSetup) -> None:
         self._setup = setup
+        self._answering = Answering(setup.blobs, setup.lane)
         self._partials: dict[PartialKey, _Partial] = {}
         self._configs: dict[bytes, RoundConfig] = {}
         self._making = trio.Lock()
@@ -129,6 +132,7 @@ class Station:
             "add": self._add,
             "seal": self._seal,
             "drop": self._drop,
+            "answer": self._answer,
         }
         if action not in actions:
             raise MisuseError(f"{action!r} is nothing that a worker of this release does")
@@ -260,9 +264,16 @@ class Station:
 
     async def _drop(self, order: bytes) -> Reply:
         asked = decoded(order, DropOrder)
+        self._answering.forget(asked.life, asked.sum)
         async with self._making, self._adding:
             self._partials = {key: held for key, held in self._partials.items() if _is_kept(key, asked)}
         return Reply(b"")
+
+    # ---- retrievals
+
+    async def _answer(self, order: bytes) -> Reply:
+        asked = opened(order, self._setup.secret, AnswerOrder)
+        return await self._answering.answer(asked, self._config(asked.brief))
 
 
 def _is_kept(key: PartialKey, asked: DropOrder) -> bool:

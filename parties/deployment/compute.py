@@ -43,6 +43,7 @@ def engine_of(file: ServerFile, deployment: Deployment, lane: ComputeLane) -> En
         lane,
         os.urandom,
         Pace(task_seconds=compute.task_seconds, patience=compute.worker_patience),
+        answering=compute.answers == "workers",
     )
 
 

@@ -62,6 +62,13 @@ class ComputeTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         float,
         About("a worker of which the scheduler hears nothing for so long is gone", unit="seconds", low=1, high=3_600),
     ] = 5.0
+    answers: Annotated[
+        Literal["server", "workers"],
+        About(
+            "with dask, who answers retrievals: server, its process with threads; or workers, each from a slice of the "
+            "model, where that is too large for one host"
+        ),
+    ] = "server"
     worker_memory_bytes: Annotated[
         int,
         About(

@@ -103,6 +103,7 @@ class World(Surroundings):
         doors: tuple[int, int] = (0, 0),
         workers: tuple[int, int] = (0, 0),
         worker_memory: int = 0,
+        workers_answer: bool = False,
     ) -> None:
         super().__init__(seed, faults, MACHINES, horizon, RoundLegend(), _between_servers, _is_passing)
         self.task = task
@@ -111,6 +112,7 @@ class World(Surroundings):
         self.doors = doors
         self.workers = workers
         self._worker_memory = worker_memory
+        self._workers_answer = workers_answer
         self.clusters = tuple(PlayedCluster(f"{name}.cluster") for name in SERVERS)
         self.servers: list[Server] = []
         self.events: list[tuple[float, str, ServerEvent]] = []
@@ -217,7 +219,9 @@ class World(Surroundings):
             return None
         source = SeededSource(self.seed, "workers of", life.process.name, str(life.number))
         lane = self.network.servers[index].setup.lane
-        return ClusterEngine(self.clusters[index], SERVERS[index].encode(), RELEASE, lane, source, PACE)
+        answering = self._workers_answer
+        cluster, owner = self.clusters[index], SERVERS[index].encode()
+        return ClusterEngine(cluster, owner, RELEASE, lane, source, PACE, answering=answering)
 
     async def _live_as_worker(self, index: int, life: Life) -> None:
         """A worker of a server's."""
@@ -420,6 +424,7 @@ async def world(
     doors: tuple[int, int] = (0, 0),
     workers: tuple[int, int] = (0, 0),
     worker_memory: int = 0,
+    workers_answer: bool = False,
 ) -> AsyncIterator[World]:
     """Run S0 and S1 in a simulated world, on a clock that jumps (`trio.testing.MockClock`).
 
@@ -441,6 +446,7 @@ async def world(
         doors: how many doors S0 and S1 have; a server without any takes its clients itself.
         workers: how many workers compute for S0 and S1; a server without any computes itself.
         worker_memory: bytes that each of them may use; 0 for any number.
+        workers_answer: whether they answer retrievals, too.
 
     Raises:
         MisuseError: the model does not fit the task, the clock does not jump, or a fault names an unknown party.
@@ -451,6 +457,8 @@ async def world(
     refuse_unknown(faults, (*SERVERS, *inner, *clients), "name the clients that faults strike in clients=[…]")
     network, schedule = Network(task, model, seed, _Lane(computing)), schedule or Schedule(clients=task.max_clients)
     async with entered(
-        World(task, network, seed, faults, schedule, make_server, horizon, doors, workers, worker_memory)
+        World(
+            task, network, seed, faults, schedule, make_server, horizon, doors, workers, worker_memory, workers_answer
+        )
     ) as made:
         yield made

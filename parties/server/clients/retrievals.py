@@ -10,18 +10,18 @@ import numpy.typing as npt
 
 from fsl_async.config import restricted
 from fsl_async.digests import Buffer
-from fsl_async.server.retrieval import Query
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.union import pack_union, union_task
 from fsl_async.wire.answer import AnswerLayout
 from fsl_async.wire.block_parts import parts_of
 from fsl_async.wire.messages import NO_RETRIEVAL, Answer, Block, Download, Recall, Retrieve
-from fsl_async.wire.public_part import Layout, Part
+from fsl_async.wire.public_part import Layout
 from parties.server.clients.answerer import Reply, Room
 from parties.server.clients.deposits import Deposit
 from parties.server.clients.parts import assemble, check_seed, keep, session_trees
 from parties.server.records import ServerRecords
 from parties.server.refusals import RequestRefusedError
+from parties.server.round.engine import Asked
 from parties.server.round.run import RoundRun
 from parties.server.rounds import FoundUnion
 from parties.server.store_layout import RequestKey
@@ -66,7 +66,7 @@ class Retrievals:
         name = await assemble(run, key, message.public_digest, deposit, layout)
         await keep(run, key, name)
         await room(self._longest_answer)
-        answer = await run.retrievals.answer(Query(message.seed, Part(layout, await run.part(key, name))))
+        answer = await run.answer(Asked(client, message.seed, key, name))
         return Answer(round_id=run.round_id, query=message.query), answer
 
     async def recall(self, run: RoundRun, client: str, message: Recall, room: Room) -> Reply:
@@ -78,7 +78,7 @@ class Retrievals:
         _check_trees(run)
         session = await session_trees(self._records.sessions, run, client, message)
         await room(self._longest_answer)
-        answer = await run.retrievals.answer(Query(session.msk, session.trees))
+        answer = await run.answer(Asked(client, session.msk, None, session.tree, session.trees))
         return Answer(round_id=run.round_id, query=NO_RETRIEVAL), answer
 
     async def download(self, run: RoundRun, message: Download, room: Room) -> Reply:

@@ -56,7 +56,7 @@ class Computation:
         self._over = over
         self._round_id = begun.config.round_id()
         self._sum = tools.engine.sum(RoundWork(begun, records, self._submission, self._observe_added, over))
-        self.retrievals = tools.engine.answers(begun, _retrieved(begun))
+        self.retrievals = tools.engine.answers(begun, _retrieved(begun), records)
         self.contributors = Contributors(begun, records, tools)
         self._noise = Noise(begun.config, tools.lane, tools.randomness)
         self.opened: Opened | None = None

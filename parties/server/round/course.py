@@ -23,6 +23,6 @@ def course_of(begun: RoundStart, records: RoundRecords, tools: Tools, outbox: Ou
         case "ssa" | "psu":
             return Aggregation(begun, records, tools, outbox)
         case "psr":
-            return Serving(begun, tools, outbox)
+            return Serving(begun, records, tools, outbox)
         case _:
             assert_never(begun.config.protocol)

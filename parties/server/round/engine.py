@@ -12,20 +12,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import trio
 
 from fsl_async.server.aggregation import Aggregate, Submission
-from fsl_async.server.retrieval import Query
+from fsl_async.wire.public_part import Part
 from parties.events import Observer
 from parties.outcome import Model
 from parties.server.round.records import RoundRecords
 from parties.server.round.start import RoundStart
+from parties.server.store_layout import RequestKey
 from parties.status import EngineStatus
 
-__all__ = ["Added", "Answers", "Engine", "Fetch", "RoundSum", "RoundWork"]
+__all__ = ["Added", "Answers", "Asked", "Engine", "Fetch", "RoundSum", "RoundWork"]
 
 Fetch: TypeAlias = Callable[[str], Awaitable[Submission]]
 Added: TypeAlias = Callable[[str, float], None]
@@ -88,6 +89,25 @@ class RoundSum(ABC):
         """Free the sum's memory: its share is formed, or the round is over; nothing is added any more."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A retrieval that is to be answered.
+
+    Attributes:
+        client: whose it is.
+        msk: this server's master seed.
+        request: the request that brought its trees; None where they are those of the client's session.
+        part: the digest of that request's public part; of a session, the digest of its trees.
+        trees: a session's trees, where they are at hand.
+    """
+
+    client: str
+    msk: bytes = field(repr=False)
+    request: RequestKey | None
+    part: bytes
+    trees: Part | None = field(default=None, repr=False)
+
+
 class Answers(ABC):
     """The answers to one round's retrievals.
 
@@ -98,11 +118,12 @@ class Answers(ABC):
     answered: int
 
     @abstractmethod
-    async def answer(self, query: Query) -> memoryview:
-        """Wait for the answer to one query.
+    async def answer(self, asked: Asked) -> memoryview:
+        """Wait for the answer to one retrieval.
 
         Raises:
             RequestRefusedError: the round has ended.
+            StorageError: the retrieval's trees cannot be read.
         """
 
     @abstractmethod
@@ -124,12 +145,13 @@ class Engine(ABC):
         """The sum of a round, at zero."""
 
     @abstractmethod
-    def answers(self, begun: RoundStart, model: Model) -> Answers:
+    def answers(self, begun: RoundStart, model: Model, records: RoundRecords) -> Answers:
         """The answers to a round's retrievals.
 
         Args:
             begun: what the round began with.
             model: as the round retrieves it: of some blocks the union's rows alone.
+            records: where the trees of retrievals lie.
         """
 
     async def run(self, observe: Observer) -> None:

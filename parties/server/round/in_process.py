@@ -11,7 +11,8 @@ from parties.compute import ComputeLane
 from parties.outcome import Model
 from parties.server.round.accumulation import Accumulator
 from parties.server.round.engine import Answers, Engine, RoundSum, RoundWork
-from parties.server.round.retrieval import RetrievalBatcher
+from parties.server.round.records import RoundRecords
+from parties.server.round.retrieval import PassesInProcess, RetrievalBatcher
 from parties.server.round.start import RoundStart
 
 __all__ = ["SPARE_BYTES", "InProcess"]
@@ -38,6 +39,6 @@ class InProcess(Engine):
         most = at_once(begun.config.shape, self._lane.threads)
         return Accumulator(make, work.fetch, self._lane, most, work.on_added, work.over)
 
-    def answers(self, begun: RoundStart, model: Model) -> Answers:
+    def answers(self, begun: RoundStart, model: Model, records: RoundRecords) -> Answers:
         """See `Engine.answers`."""
-        return RetrievalBatcher(begun.config, begun.server, model, self._lane)
+        return RetrievalBatcher(PassesInProcess(begun.config, begun.server, model, records, self._lane))

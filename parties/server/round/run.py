@@ -29,7 +29,7 @@ from parties.server.refusals import RequestRefusedError
 from parties.server.round.aggregating import Aggregation
 from parties.server.round.assembly import RequestAssembly
 from parties.server.round.course import course_of
-from parties.server.round.engine import Answers
+from parties.server.round.engine import Asked
 from parties.server.round.outbox import Outbox
 from parties.server.round.quota import RoundQuota
 from parties.server.round.records import RoundRecords
@@ -38,7 +38,7 @@ from parties.server.round.timers import Timers
 from parties.server.round.times import ACTIVITIES, Stopwatch
 from parties.server.round.tools import Tools
 from parties.server.round.waiting import waiting_for
-from parties.server.store_layout import KnownPart, RequestKey
+from parties.server.store_layout import KnownPart
 from parties.status import PastRound, RoundStatus
 from parties.storage.decoding import decode_stored, replaying
 from parties.storage.store import Record
@@ -94,11 +94,6 @@ class RoundRun:
     def state(self) -> Round:
         """The machine's state."""
         return self.course.state
-
-    @property
-    def retrievals(self) -> Answers:
-        """Answers the clients' retrievals."""
-        return self.course.retrievals
 
     @property
     def model(self) -> Model:
@@ -224,15 +219,15 @@ class RoundRun:
 
     # ---- what clients need of it
 
-    async def part(self, key: RequestKey, name: bytes) -> memoryview:
-        """The public part of a client's request.
+    async def answer(self, asked: Asked) -> memoryview:
+        """The answer to a retrieval.
 
         Raises:
             RequestRefusedError: the round is over by now, and its records are gone.
-            StorageError: it is not stored.
+            StorageError: the retrieval's trees are not stored.
         """
         try:
-            return await self.records.part(key, name)
+            return await self.course.retrievals.answer(asked)
         except StorageError:
             if not self.settled.is_set():
                 raise

@@ -26,6 +26,7 @@ from parties.outcome import Done, Model, RoundOutcome, RoundReport
 from parties.server.evidence import Evidence
 from parties.server.round.conclusion import aborted_report
 from parties.server.round.outbox import Outbox
+from parties.server.round.records import RoundRecords
 from parties.server.round.start import RoundStart
 from parties.server.round.timers import Timers
 from parties.server.round.tools import Tools
@@ -37,6 +38,7 @@ class Serving:
 
     Args:
         begun: what the round began with.
+        records: what it keeps in the store.
         tools: what it has of its server.
         outbox: what it sends to the other server.
 
@@ -58,7 +60,7 @@ class Serving:
     is_full = False
     """However many clients come."""
 
-    def __init__(self, begun: RoundStart, tools: Tools, outbox: Outbox) -> None:
+    def __init__(self, begun: RoundStart, records: RoundRecords, tools: Tools, outbox: Outbox) -> None:
         self.state: psr.Round = psr.Open()
         self._done = RoundReport(
             round_id=begun.config.round_id(),
@@ -70,7 +72,7 @@ class Serving:
             state=begun.config.state,
         )
         self.terms = psr.Terms(begun.config.round_id(), begun.server, self._done.digest())
-        self.retrievals = tools.engine.answers(begun, begun.model)
+        self.retrievals = tools.engine.answers(begun, begun.model, records)
         self.model: Model = begun.model
         self.kept_state: Model = begun.state
         self.union: Model = begun.union

@@ -34,7 +34,7 @@ def draw_workers(seed: int) -> Trial:
         faults += [_death(rng, workers) for _ in range(rng.choice((1, 2, 3, 5)))]
     if rng.random() < 0.3:
         faults += [_stop(rng, workers) for _ in range(rng.choice((1, 2)))]
-    scenario = msgspec.structs.replace(trial.scenario, workers=workers)
+    scenario = msgspec.structs.replace(trial.scenario, workers=workers, workers_answer=rng.random() < 0.5)
     if rng.random() < 0.3:
         scenario = _cut(rng, scenario)
     return Trial(seed, scenario, tuple(dict.fromkeys(faults)))

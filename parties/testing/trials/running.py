@@ -118,6 +118,7 @@ async def _run(trial: Trial, malice: Malice) -> Verdict:
         doors=scenario.doors,
         workers=scenario.workers,
         worker_memory=scenario.worker_memory,
+        workers_answer=scenario.workers_answer,
     ) as made:
         members = {name: _member(made, trial, place, name) for place, name in enumerate(NAMES[: scenario.clients])}
         villains = {

@@ -39,6 +39,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         doors: how many doors S0 and S1 have.
         workers: how many workers compute for S0 and S1.
         worker_memory: bytes that each of these may use; 0 for any number.
+        workers_answer: whether they answer retrievals, too.
         piece: bytes of the longest piece of a share, of which a small block has many only if they are short.
         group: leaves of a group of bins, likewise.
         computing: seconds that each piece of a party's heavy computation takes.
@@ -53,6 +54,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     doors: tuple[int, int] = (0, 0)
     workers: tuple[int, int] = (0, 0)
     worker_memory: int = 0
+    workers_answer: bool = False
     group: int = LEAVES_OF_GROUP
 
 
