@@ -30,7 +30,7 @@ def a_task(protocol: Protocol = "psr", selection: Literal["adaptive", "fixed"] =
         name="answers",
         protocol=protocol,
         blocks=(Sparse("items", rows=ROWS, width=3, select=9), Sparse("words", rows=ROWS, select=4)),
-        ring=Ring(64),
+        ring=Ring(64, fraction_bits=8 if protocol == "ssa" else 0),
         selection=selection,
         min_clients=None if protocol == "psr" else 2,
         max_clients=9,
