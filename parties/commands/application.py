@@ -45,7 +45,6 @@ app = App(
 
 for command in (
     backup,
-    bench,
     demo,
     door,
     enrol,
@@ -63,7 +62,7 @@ for command in (
     unite,
 ):
     app.command(command)
-for group in (clients, peers, rounds, tasks):
+for group in (bench, clients, peers, rounds, tasks):
     app.command(group)
 
 
