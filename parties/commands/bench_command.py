@@ -142,3 +142,44 @@ def of_this_machine(
             run_bench(suite, options, isa, write, report, beside=beside)
 
     return run_plainly(report, work)
+
+
+@bench.command(name="peers")
+def beside_peers(
+    *,
+    peer: list[str] | None = None,
+    alone: bool = False,
+    turns: int = 7,
+    idle: float = 0.1,
+    patience: float = 300,
+    form: FormatFlag = "text",
+) -> int:
+    """Measure evaluation of trees beside other libraries, in turns, with programs that you have built with them.
+
+    The folder docs/benchmarks/peers of the sources has a driver for each library, and says how to build it.
+
+    Parameters
+    ----------
+    peer:
+        NAME=PROGRAM: a library's name, and the driver that was built with it; may be given several times.
+    alone:
+        Measure this library alone.
+    turns:
+        How often each library comes.
+    idle:
+        How many processors others may take when a turn begins; until then it is waited.
+    patience:
+        The seconds for which a program, or an idle machine, is waited for.
+    """
+    if bool(peer) == alone:
+        told = "--alone is for a run without --peer" if peer else (
+            "build a library's driver as docs/benchmarks/peers/README.md says and give it as --peer NAME=PROGRAM, or "
+            "measure this library by itself with --alone"
+        )  # fmt: skip
+        raise CycloptsError(msg=told, command_chain=("bench", "peers"))
+    from parties.commands.bench.peers.program import programs_of
+    from parties.commands.bench.peers.run import Conditions, compare
+    from parties.commands.report import Report
+
+    report = Report("bench peers", form)
+    return run_plainly(report, lambda: compare(programs_of(peer or []), Conditions(turns, idle, patience), report))
