@@ -42,6 +42,7 @@ NOT_EXECUTED = {
     r"make learn": "it makes environments; what it runs in them are tests",
     r"(setsid .*|python) -m tests\.system\.(soak|fuzzing)\b.*": "the same",
     r"fsl-async bench .*": "minutes of measurement; tests/parties/commands/test_bench.py has small sizes",
+    r"python docs/benchmarks/peers/compare\.py .*": "the same, test_bench_peers.py has small sizes",
     r"fsl-async (scheduler|worker|preflight) s0\.toml": "processes; tests/system/deployment/test_cluster.py runs them",
     r"python -m transport\.testing .*": "tests/transport/test_conformance.py has the command",
     r"pytest.*": "a reader's own tests; tests/parties/testing/test_guide_to_testing.py runs the page's",

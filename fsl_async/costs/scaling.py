@@ -48,6 +48,7 @@ Part: TypeAlias = Literal[
     "disk",
     "link between servers",
     "evaluation",
+    "answers",
     "processors",
 ]
 """What a server can outgrow in time; memory and room on the disk are outgrown in bytes."""
@@ -194,6 +195,7 @@ class Host:
         link: bits that the servers send each other in a second, each way.
         servers: how many servers share the processors: 1, or 2 where both are on one machine.
         clients: seconds of processors that each client takes on the same machine; 0 where clients have their own.
+        answers: seconds of one thread to answer a client's retrieval; 0 where retrievals are not counted.
 
     Raises:
         MisuseError: a number is out of range.
@@ -205,6 +207,7 @@ class Host:
     link: float = 1e9
     servers: int = 1
     clients: float = 0.0
+    answers: float = 0.0
 
     def __post_init__(self) -> None:
         if self.threads < 1:
@@ -252,15 +255,17 @@ def stages(load: Load, host: Host, constants: Constants) -> tuple[Stage, ...]:
         else (Stage("event loop", constants.loop.at(size)), Stage("files", constants.bulk.at(size), host.threads))
     )
     after = Stage("core", constants.core.at(size)) if host.doors else Stage("writer", constants.writer.at(size))
-    adding = Stage("evaluation", evaluation(load, constants), host.threads)
-    busy = sum(stage.work for stage in (*before, after, adding))
+    adding: tuple[Stage, ...] = (Stage("evaluation", evaluation(load, constants), host.threads),)
+    if host.answers:
+        adding += (Stage("answers", host.answers, host.threads),)
+    busy = sum(stage.work for stage in (*before, after, *adding))
     return (
         Stage("network", 8 * size / host.network, computes=False),
         *before,
         Stage("disk", disk, computes=False),
         Stage("link between servers", 8 * load.part / 2 / host.link, computes=False),
         after,
-        adding,
+        *adding,
         Stage("processors", host.servers * busy + host.clients, host.threads),
     )
 

@@ -46,7 +46,6 @@ app = App(
 
 for command in (
     backup,
-    bench,
     demo,
     door,
     enrol,
@@ -66,7 +65,7 @@ for command in (
     worker,
 ):
     app.command(command)
-for group in (clients, peers, rounds, tasks):
+for group in (bench, clients, peers, rounds, tasks):
     app.command(group)
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "processor",
     "read_bound",
     "run_all",
+    "this_machine",
     "timed",
     "update_bound",
     "versions",
@@ -205,6 +206,11 @@ def processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def this_machine() -> str:
+    """This machine by its processors and its name, as constants that are measured on it say."""
+    return f"this machine: {cores()} processors, {processor()}, {platform.node()}"
 
 
 def versions() -> dict[str, str]:

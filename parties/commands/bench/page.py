@@ -10,7 +10,7 @@ from fsl_async.errors import MisuseError, StorageError
 from fsl_async.kernels import active_isa
 from parties.commands.bench.growth import START, axes
 from parties.commands.bench.measures import cores, processor, versions
-from parties.commands.bench.results import HEADINGS, Result
+from parties.commands.bench.results import Result, headings
 
 __all__ = ["check_writable", "write_page"]
 
@@ -47,19 +47,20 @@ def check_writable(folder: Path) -> None:
         raise StorageError(f"{folder} cannot be made: {error}; choose another folder") from error
 
 
-def write_page(folder: Path, parts: Mapping[str, Sequence[Result]], seconds: float) -> list[Path]:
-    """Write the page and its plots, and return what was written."""
+def write_page(
+    folder: Path, parts: Mapping[str, Sequence[Result]], seconds: float, *, targets: bool = False
+) -> list[Path]:
+    """Write the page and its plots, with targets only if they are wanted, and return what was written."""
     plots = [_plot(folder, axis.name, axis.label, parts["growth"]) for axis in axes(START)]
     page = folder / "README.md"
-    page.write_text(_text(parts, plots, seconds), encoding="utf-8")
+    page.write_text(_text(parts, plots, seconds, targets=targets), encoding="utf-8")
     return [page, *plots]
 
 
-def _text(parts: Mapping[str, Sequence[Result]], plots: Sequence[Path], seconds: float) -> str:
+def _text(parts: Mapping[str, Sequence[Result]], plots: Sequence[Path], seconds: float, *, targets: bool) -> str:
     used = ", ".join(f"{name} {version}" for name, version in versions().items())
-    every = [result for results in parts.values() for result in results]
-    targets = [target for result in every for target in result.targets]
-    met = sum(target.met for target in targets)
+    every = [target for results in parts.values() for result in results for target in result.targets]
+    met = f" {sum(target.met for target in every)} of {len(every)} targets are met." if targets else ""
     head = f"""# Benchmarks
 
 Measured on {processor()}, {cores()} cores, AES by `{active_isa()}`; {used}. One run of {seconds:,.0f} s; make it
@@ -72,24 +73,24 @@ with the figure: AES under a fixed key in cache, divided by the blocks that a le
 read or updated from end to end, with as many threads as the figure; *ratio* is rate / bound. *Paper* is the figure in
 the paper, on 64 cores; "≤" stands where a printed cell cannot be right, before the most that it may have been
 (docs/planner.md). Two cores of a virtual machine may share one of a real one: then a second thread gains nothing,
-and its bound says so. {met} of {len(targets)} targets are met.
+and its bound says so.{met}
 """
-    sections = [_section(part, results) for part, results in parts.items()]
+    sections = [_section(part, results, targets=targets) for part, results in parts.items()]
     pictures = "\n".join(f"![{plot.stem}]({plot.name})" for plot in plots)
     return "\n".join((head, *sections, pictures, ""))
 
 
-def _section(part: str, results: Sequence[Result]) -> str:
+def _section(part: str, results: Sequence[Result], *, targets: bool) -> str:
     command = "round --rows 33554432 --bits 32" if part == "large" else part
-    lines = (_row(result.cells()) for result in results)
+    lines = (_row(result.cells(targets=targets)) for result in results)
     return "\n".join(
         (
             f"## {COMMANDS[part]}",
             "",
             f"    fsl-async bench {command}",
             "",
-            _row(HEADINGS),
-            _row(["---"] * len(HEADINGS)),
+            _row(headings(targets=targets)),
+            _row(["---"] * len(headings(targets=targets))),
             *lines,
             "",
         )

@@ -1,7 +1,7 @@
 """The results of benchmarks: one record per figure, as JSON for programs and as a table for people.
 
 A record's `rate` is the work per second, `bound` the most that the machine could do, in the same unit and measured in
-the same run, and `ratio` = rate / bound.
+the same run, and `ratio` = rate / bound. Targets are for developers of the kernels, who ask for them with `--targets`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from rich.table import Table
 
 from fsl_async.costs.paper import PrintedTime
 from parties.commands.bench.measures import Spread
-from parties.commands.report import VERSION, Report
+from parties.commands.report import VERSION, Format, Report
 
-__all__ = ["BenchReport", "Result", "Target"]
+__all__ = ["BenchReport", "Result", "Target", "headings"]
 
 
 class Target(NamedTuple):
@@ -85,9 +85,9 @@ class Result:
             return None
         return self.rate * self.seconds.median / self.seconds.least / self.bound.greatest
 
-    def plain(self) -> dict[str, Any]:
-        """The record as a JSON object."""
-        return {
+    def plain(self, *, targets: bool = False) -> dict[str, Any]:
+        """The record as a JSON object, with targets only if they are wanted."""
+        plain: dict[str, Any] = {
             "name": self.name,
             "parameters": dict(self.parameters),
             "seconds": self.seconds.median,
@@ -103,40 +103,66 @@ class Result:
             "bound_max": self.bound.greatest if self.bound else None,
             "ratio_best": self.best_ratio,
             "bound_is": self.against,
-            "targets": [{**target._asdict(), "met": target.met} for target in self.targets],
         }
+        if targets:
+            plain["targets"] = [{**target._asdict(), "met": target.met} for target in self.targets]
+        return plain
 
-    def cells(self) -> tuple[str, ...]:
-        """The record as a line of a table."""
+    def cells(self, *, targets: bool = False) -> tuple[str, ...]:
+        """The record as a line of a table, with targets only if they are wanted."""
         timeless = self.seconds.greatest == 0
-        return (
+        shown = (
             self.name,
             "" if timeless else _milliseconds(self.seconds),
             _scaled(self.rate, self.unit),
             "" if self.bound is None else _scaled(self.bound.median, self.unit),
             "" if self.ratio is None else f"{self.ratio:.2f}",
             "" if self.paper is None else _paper(self.paper, self.unit),
-            "; ".join(str(target) for target in self.targets),
         )
+        return (*shown, "; ".join(str(target) for target in self.targets)) if targets else shown
 
 
 LEAST_WIDTH = 170
 """The least width of a table in characters; a narrower one would not be readable."""
-HEADINGS = ("what", "ms (min–max)", "rate", "bound", "ratio", "paper", "target")
+HEADINGS = ("what", "ms (min–max)", "rate", "bound", "ratio", "paper")
+TARGET_HEADING = "target"
+
+
+def headings(*, targets: bool) -> tuple[str, ...]:
+    """What stands above the cells of a result."""
+    return (*HEADINGS, TARGET_HEADING) if targets else HEADINGS
 
 
 class BenchReport(Report):
-    """The report of a benchmark; its JSON has the results at the top level."""
+    """The report of a benchmark; its JSON has the results at the top level.
+
+    Attributes:
+        targets: whether figures are shown with their targets, met or missed.
+    """
+
+    def __init__(self, command: str, form: Format, *, targets: bool = False) -> None:
+        super().__init__(command, form)
+        self.targets = targets
+        self._first: dict[str, Any] = {}
+
+    def first(self, text: str, told: Mapping[str, Any]) -> None:
+        """Write what comes before all results: at once as text; in JSON it stands beside them."""
+        self._first |= told
+        if self.form == "text":
+            sys.stdout.write(text.rstrip("\n") + "\n\n")
+            sys.stdout.flush()
 
     def results(self, results: Sequence[Result]) -> None:
         """Write all results, as a table or as a JSON object."""
         if self.form == "json":
-            plain = [result.plain() for result in results]
-            self._write({"version": VERSION, "command": self.command, "results": plain})
+            plain = [result.plain(targets=self.targets) for result in results]
+            self._write({"version": VERSION, "command": self.command, **self._first, "results": plain})
             return
-        table = Table(*HEADINGS, title=self.command, title_justify="left", box=SIMPLE, pad_edge=False)
+        table = Table(
+            *headings(targets=self.targets), title=self.command, title_justify="left", box=SIMPLE, pad_edge=False
+        )
         for result in results:
-            table.add_row(*result.cells())
+            table.add_row(*result.cells(targets=self.targets))
         width = max(Console(file=sys.stdout).width, LEAST_WIDTH)
         Console(file=sys.stdout, highlight=False, width=width).print(table)
 

@@ -97,7 +97,7 @@ def run_bench(
         parts[part] = collect(part, large_round() if part == LARGE else SUITES[part](options), report)
     report.results([result for results in parts.values() for result in results])
     if folder is not None:
-        for path in write_page(folder, parts, perf_counter() - started):
+        for path in write_page(folder, parts, perf_counter() - started, targets=report.targets):
             report.console.print(f"wrote {path}", highlight=False)
 
 

@@ -94,6 +94,14 @@ def read_task(path: Path) -> Task:
         MisuseError: the file cannot be read, is not TOML, or has no valid task.
     """
     found = read_toml(path)
+    match found.get("task"):
+        case None:
+            raise MisuseError(f"{path} is no task file: it has no table [task]; docs/files.md says what one has")
+        case str(named):
+            of = "server" if {"server", "listen", "clients"} & found.keys() else "client"
+            raise MisuseError(
+                f"{path} is a {of}'s file, whose task file is {str(path.parent / named)!r}: give that one"
+            )
     return from_table({key: found[key] for key in found.keys() & {"task"}}, path, _TaskFile, {}).task
 
 

@@ -186,7 +186,7 @@ def _steps(load: Load, host: Host, constants: Constants, clients: int) -> tuple[
 def _change(first: Stage, host: Host, constants: Constants) -> tuple[str, Host, Constants] | str:
     """What moves a limit: words, and host and constants then; or why nothing does."""
     match first.part:
-        case "evaluation" | "processors" | "files":
+        case "evaluation" | "answers" | "processors" | "files":
             threads = 2 * host.threads
             return f"a bigger host, of {threads} threads", replace(host, threads=threads), constants
         case "event loop" | "writer":

@@ -11,15 +11,18 @@ from parties.commands.plan.figures import percent, size
 from parties.commands.plan.server_plan import ServerPlan
 from parties.commands.plan.view import aligned
 
-__all__ = ["draw_day", "server_text"]
+__all__ = ["count_text", "draw_day", "server_details", "server_text"]
 
 
 def server_text(plan: ServerPlan) -> str:
     """The plan as text."""
+    return f"{_verdict(plan)}\n\n{server_details(plan)}"
+
+
+def server_details(plan: ServerPlan) -> str:
+    """The plan as text, without its verdict."""
     return "\n".join(
         [
-            _verdict(plan),
-            "",
             _heading(plan),
             "",
             *aligned(_table(plan)),
@@ -37,8 +40,9 @@ def server_text(plan: ServerPlan) -> str:
 def _verdict(plan: ServerPlan) -> str:
     limit = plan.limit
     said = (
-        f"The first limit in time is the {limit.first.part}: {_count(limit.clients_per_hour)} clients an hour while a "
-        f"round is open; a round of {plan.clients:,} that come all at once takes {_seconds(limit.round_seconds)}."
+        f"The first limit in time is the {limit.first.part}: {count_text(limit.clients_per_hour)} clients an hour "
+        f"while a round is open; a round of {plan.clients:,} that come all at once takes "
+        f"{_seconds(limit.round_seconds)}."
     )
     short = [f"{name}: {size(needed)} needed, {size(had)} given" for name, needed, had in plan.rooms.short()]
     return f"Does not fit: {'; '.join(short)}.\n{said}" if short else said
@@ -70,7 +74,7 @@ def _table(plan: ServerPlan) -> list[list[str]]:
 
 
 def _rate(stage: Stage) -> str:
-    return f"{_count(3600 / stage.seconds)} an hour" if stage.seconds else "–"
+    return f"{count_text(3600 / stage.seconds)} an hour" if stage.seconds else "–"
 
 
 def _rooms(plan: ServerPlan) -> list[str]:
@@ -93,7 +97,7 @@ def _advice(plan: ServerPlan) -> list[str]:
     for number, step in enumerate(plan.steps, start=1):
         now = step.limit.clients_per_hour
         lines.append(
-            f"  {number}. {step.words}: {_count(now)} clients an hour ({now / before:.2g} ×); "
+            f"  {number}. {step.words}: {count_text(now)} clients an hour ({now / before:.2g} ×); "
             f"then the limit is the {step.limit.first.part}"
         )
         before = now
@@ -140,7 +144,8 @@ def _seconds(seconds: float) -> str:
     return f"{1e6 * seconds:.3g} µs" if seconds else "0"
 
 
-def _count(count: float) -> str:
+def count_text(count: float) -> str:
+    """A number of clients with three digits that say something."""
     return f"{float(f'{count:.3g}'):,.0f}"
 
 

@@ -112,8 +112,35 @@ def test_what_cannot_be_measured_is_refused_in_the_common_form(
 def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert app(f"bench generate {SIZES}", exit_on_error=False, print_error=False) == ExitCode.OK
     table = capsys.readouterr().out
-    assert all(heading in table for heading in ("what", "rate", "bound", "ratio", "paper", "target"))
+    assert all(heading in table for heading in ("what", "rate", "bound", "ratio", "paper"))
     assert "plant, m=600" in table
+
+
+RESULT = Result(
+    name="x",
+    parameters={},
+    seconds=Spread(1, 1, 1),
+    rate=2.0,
+    unit="leaves/s",
+    bound=Spread(4, 4, 4),
+    targets=(Target(2.0, "at most", 1.0, "s"),),
+)
+
+
+@pytest.mark.parametrize("targets", [False, True])
+def test_targets_are_shown_to_developers_alone(targets: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    BenchReport("bench x", "text", targets=targets).results([RESULT])
+    table = capsys.readouterr().out
+    assert "0.50" in table  # the ratio to the bound is everybody's
+    assert ("MISSED" in table) is ("target" in table) is targets
+    BenchReport("bench x", "json", targets=targets).results([RESULT])
+    assert ("targets" in json.loads(capsys.readouterr().out)["results"][0]) is targets
+
+
+def test_the_flag_for_targets_is_a_command_s(capsys: pytest.CaptureFixture[str]) -> None:
+    for flag, shown in (("", False), (" --targets", True)):
+        _, said = run(f"kernels {SIZES}{flag}", capsys)
+        assert any("targets" in result for result in said["results"]) is shown
 
 
 # ---- the page
@@ -132,17 +159,19 @@ def tiny_suites(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("tiny_suites")
-def test_everything_leaves_a_page_with_plots(tmp_path: Path) -> None:
+@pytest.mark.parametrize("targets", [False, True])
+def test_everything_leaves_a_page_with_plots(targets: bool, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="plots need the extra [plot]")
     folder = tmp_path / "benchmarks"
-    run_bench("all", Options(), "", folder, BenchReport("bench all", "json"))
+    run_bench("all", Options(), "", folder, BenchReport("bench all", "json", targets=targets))
     page = (folder / "README.md").read_text(encoding="utf-8")
     assert page.count("    fsl-async bench ") == 1 + len(WHOLE)
     for name in ("rows", "select", "width", "clients", "threads"):
         assert f"({name}.png)" in page
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     for line in page.splitlines():
-        assert not line.startswith("|") or line.count("|") == 8
+        assert not line.startswith("|") or line.count("|") == 7 + targets
+    assert ("targets are met" in page) is targets
 
 
 def test_without_matplotlib_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,8 +29,9 @@ def words_of(group: App, *before: str) -> Iterator[tuple[str, ...]]:
     """The words of every command, those of groups included."""
     for name in group:
         if not name.startswith("-"):
-            inner = list(words_of(group[name], *before, name))
-            yield from inner or [(*before, name)]
+            if group[name].default_command:
+                yield (*before, name)
+            yield from words_of(group[name], *before, name)
 
 
 COMMANDS = sorted(words_of(app))
@@ -53,8 +54,8 @@ def run(monkeypatch, capsys, tmp_path):
 
 def test_the_commands_are_these():
     assert [" ".join(words) for words in COMMANDS] == [
-        "backup", "bench", "clients add", "clients list", "clients revoke", "demo", "door", "enrol", "keygen",
-        "log-level", "outcome", "peers add", "peers list", "peers revoke", "plan", "preflight",
+        "backup", "bench", "bench peers", "clients add", "clients list", "clients revoke", "demo", "door", "enrol",
+        "keygen", "log-level", "outcome", "peers add", "peers list", "peers revoke", "plan", "preflight",
         "restore", "resume", "retrieve",
         "rounds abort", "rounds close", "rounds draw", "rounds list", "rounds show", "scheduler", "serve", "status",
         "submit", "tasks drain", "tasks list", "tasks start", "unite", "worker",

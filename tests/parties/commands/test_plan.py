@@ -395,7 +395,7 @@ def test_options_go_before_a_task_file_s_settings_but_not_its_blocks(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("x = 1", "missing required field `task`"),
+        ("x = 1", "is no task file"),
         ("[task", "is not TOML"),
         (
             '[task]\nname="t"\n[task.ring]\nbits=64\n[[task.blocks]]\ntype="dense"\nname="d"\nsize=5',

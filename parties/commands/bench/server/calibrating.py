@@ -7,7 +7,6 @@ core and of a door is measured in deployments of two servers with clients of two
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ import trio
 
 from fsl_async.costs.scaling import ANOTHER_MACHINE, Constants, Line, load_of
 from fsl_async.digests import Domain, digest
-from parties.commands.bench.measures import cores, processor
+from parties.commands.bench.measures import cores, this_machine
 from parties.commands.bench.server.adding import add_together
 from parties.commands.bench.server.deployed import Deployed, RoundTaken, take_rounds
 from parties.commands.bench.server.figures import DOORS, LARGE, SMALL, Size
@@ -58,7 +57,7 @@ def calibrated(progress: Callable[[str], None]) -> Constants:
     doors = _Deployments.measure(DOORS)
     return replace(
         alone.with_ending(constants),
-        machine=f"this machine: {cores()} processors, {processor()}, {platform.node()}",
+        machine=this_machine(),
         loop=alone.line(lambda taken, moment: taken.core_until(moment).loop),
         writer=alone.line(lambda taken, moment: taken.core_until(moment).writer),
         core=doors.line(_core),

@@ -1,0 +1,234 @@
+"""What this host does for a user's own task: one sentence, clients an hour, with the first limit by name.
+
+The formulae are the scaling model's (`fsl_async.costs.scaling`) with constants of this machine. What a server computes
+for one client, its submission's evaluation and the answer to its retrieval, is measured with the task's own blocks on
+all processors, and takes the place of what the constants say of evaluation.
+
+Rules: constants of another machine are refused, because the sentence speaks of this one; what a task's server has no
+room for is not measured, and the sentence says that it does not fit; nothing is sent anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fsl_async.client.planting import Grove, MasterSeeds, plant
+from fsl_async.client.upload import retrieval_part, submission_part
+from fsl_async.config import RoundConfig
+from fsl_async.costs.message_sizes import Setting, specimen_config
+from fsl_async.costs.scaling import Constants, Host, Load, evaluation, load_of
+from fsl_async.errors import MisuseError
+from fsl_async.randomness import SeededSource
+from fsl_async.server.aggregation import Aggregate, Submission
+from fsl_async.server.batch_size import at_once
+from fsl_async.server.retrieval import PermutedModel, Query
+from fsl_async.task import Task
+from fsl_async.union import union_task
+from fsl_async.wire.public_part import SALT_BYTES, Layout, Part, Trees, dense_bytes
+from parties.commands.bench.measures import cores, run_all, this_machine, timed
+from parties.commands.bench.results import BenchReport
+from parties.commands.bench.server.adding import add_together
+from parties.commands.bench.server.calibrating import calibrated
+from parties.commands.plan.constants_file import load_constants
+from parties.commands.plan.figures import size
+from parties.commands.plan.run import read_task
+from parties.commands.plan.server_plan import ServerPlan, plan_server, result_of_server
+from parties.commands.plan.server_view import count_text, server_details
+from parties.commands.preflight.host import MEMINFO, total_and_free_memory
+
+__all__ = ["Asked", "Work", "say_what_this_host_does", "sentence", "work_of_a_client"]
+
+REPETITIONS = 5
+MOST_TOGETHER = 16
+MEGABIT = 1e6
+NETWORK, LINK = 10_000.0, 1_000.0
+DTYPE = "f4"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user asks about.
+
+    Attributes:
+        task: the task file.
+        constants: the file of this machine's constants; None to measure them.
+        doors: the doors of the server.
+        network: megabits that it receives from clients in a second.
+        link: megabits that the servers send each other in a second, each way.
+    """
+
+    task: Path
+    constants: Path | None = None
+    doors: int = 0
+    network: float = NETWORK
+    link: float = LINK
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a server computes for one client, in seconds of one thread.
+
+    Attributes:
+        evaluation: to add its submission.
+        answers: to answer its retrieval; 0 where clients need none to submit.
+    """
+
+    evaluation: float
+    answers: float
+
+
+def say_what_this_host_does(asked: Asked, report: BenchReport, *, alone: bool) -> None:
+    """Measure, and say it before everything else.
+
+    Args:
+        asked: what is asked.
+        report: where it is said.
+        alone: whether nothing else is measured in this run: then the parts of a server are shown, too.
+
+    Raises:
+        MisuseError: the file is no task file, its clients submit nothing, an option is out of range, or the constants
+            are another machine's.
+    """
+    plan = plan_of_this_host(asked, report.progress)
+    told = {"sentence": sentence(plan), "clients_per_hour": hourly(plan), "first_limit": plan.limit.first.part}
+    if alone:
+        report.result(f"{sentence(plan)}\n\n{server_details(plan)}", told | {"server": result_of_server(plan)})
+    else:
+        report.first(sentence(plan), {"host": told})
+
+
+def plan_of_this_host(asked: Asked, progress: Callable[[str], None]) -> ServerPlan:
+    """The plan of a server of the task on this machine, with what was measured on it."""
+    task = read_task(asked.task)
+    load = load_of(task)
+    host = Host(cores(), asked.doors, MEGABIT * asked.network, MEGABIT * asked.link)
+    clients = max(2, task.quorum, min(100, task.max_clients))
+    constants = _constants(asked.constants, progress)
+    memory = float(total_and_free_memory()[0]) if MEMINFO.exists() else 0.0
+    planned = partial(plan_server, task, clients=clients, dtype=DTYPE, memory=memory)
+    plan = planned(host=host, constants=constants)
+    if any(name == "memory" for name, _, _ in plan.rooms.short()):
+        return plan
+    progress("measuring what a client of this task takes, on all processors at once")
+    work = work_of_a_client(task)
+    return planned(host=replace(host, answers=work.answers), constants=_with(constants, load, work.evaluation))
+
+
+def sentence(plan: ServerPlan) -> str:
+    """What the host does for the task, in plain words."""
+    limit, name = plan.limit, plan.task.name
+    served = f"{count_text(limit.clients_per_hour)} clients an hour for your task"
+    first = f"the first limit is the {limit.first.part}"
+    does = "retrieves once and submits once" if plan.host.answers else "submits once"
+    short = [f"{size(needed)} of {name}, and there are {size(had)}" for name, needed, had in plan.rooms.short()]
+    if short:
+        return (
+            f'This host does not serve your task "{name}": a server needs {"; ".join(short)}. With enough, this host '
+            f"serves {served}, each of which {does}, while a round is open; then {first}."
+        )
+    return f'This host serves {served} "{name}", each of which {does}, while a round is open; {first}.'
+
+
+def hourly(plan: ServerPlan) -> float:
+    """Clients in an hour; none where the task's server does not fit."""
+    return 0.0 if any(plan.rooms.short()) else plan.limit.clients_per_hour
+
+
+def _constants(path: Path | None, progress: Callable[[str], None]) -> Constants:
+    if path is None:
+        progress("measuring this machine, about a minute; `--constants FILE` takes what was measured before")
+        return calibrated(lambda step: progress(f"measuring {step}"))
+    constants = load_constants(path)
+    if constants.machine != this_machine():
+        raise MisuseError(
+            f"{path} has constants of {constants.machine!r}, and this is {this_machine()!r}: measure this one with "
+            f"`fsl-async bench server --calibrate {path}`, or leave out --constants; `fsl-async plan` speaks of others"
+        )
+    return constants
+
+
+def _with(constants: Constants, load: Load, measured: float) -> Constants:
+    """The constants with evaluation as it was measured: each of its terms in the same proportion."""
+    said = evaluation(load, constants)
+    if said <= 0:
+        return replace(constants, submission=measured)
+    terms = {name: getattr(constants, name) * measured / said for name in ("submission", "leaf", "plane", "proof")}
+    return replace(constants, **terms)
+
+
+# ---- one client's work, measured
+
+
+def work_of_a_client(task: Task) -> Work:
+    """Measure what a server computes for a client of a task, with all processors at work on it.
+
+    A bound's proof and a union before a round are left out, as they are in the model.
+    """
+    shape = _summed(task)
+    config = specimen_config(shape, Setting(("client",), DTYPE))
+    client = _Client(config)
+    together = min(MOST_TOGETHER, at_once(shape, cores()))
+    state, submissions = Aggregate(config, 0, bytes(32)), [client.submission()] * together
+    adding = _seconds(lambda: add_together(state, submissions, cores()))
+    answers = client.answers() if task.protocol == "ssa" and task.updates == "retrieved" else None
+    return Work(cores() * adding / together, cores() * _seconds(answers) if answers else 0.0)
+
+
+def _summed(task: Task) -> Task:
+    """The task of the round that is measured: over all rows, everybody takes part, nothing is proved of an update."""
+    if task.protocol == "psu":
+        return union_task(task)
+    return msgspec.structs.replace(
+        task, alignment="all", bound=None, bound_proof="exact", privacy=None, sample=None, optimizer=None
+    )
+
+
+@dataclass(frozen=True)
+class _Client:
+    """A client that selects the first rows of every block, and what it sends to S0."""
+
+    config: RoundConfig
+
+    def grove(self) -> Grove:
+        rows = {index: np.arange(block.select, dtype=np.uint32) for index, block in self.config.shape.sparse_blocks()}
+        source = SeededSource(0, "bench")
+        return plant(self.config, rows, MasterSeeds.fresh(source), source)
+
+    def submission(self) -> Submission:
+        shape, grove = self.config.shape, self.grove()
+        public = memoryview(submission_part(self.config, "client", grove, {}, Trees.OWN))
+        part = Part(Layout.submission(shape, Trees.OWN), public)
+        salt = bytes(SALT_BYTES) if dense_bytes(shape) else b""
+        commitments = grove.seeds.commitments(self.config.round_id(), "client")
+        return Submission("client", grove.seeds.msk[0], commitments, grove.digest, part, part, memoryview(b""), salt)
+
+    def answers(self) -> Callable[[], None] | None:
+        """What answers its retrieval; None where no block has rows to retrieve."""
+        shape, grove = self.config.shape, self.grove()
+        model = {block.name: np.zeros((block.rows, block.width), DTYPE) for _, block in shape.sparse_blocks()}
+        if not model:
+            return None
+        trees = Part(Layout.retrieval(shape), memoryview(retrieval_part(self.config, grove)))
+        tables, query = PermutedModel(self.config, 0, model), Query(grove.seeds.msk[0], trees)
+
+        def answer() -> None:
+            work = tables.begin([query], cores())
+            for jobs in (work.selecting, work.answering):
+                run_all(jobs, cores())
+            work.finish()
+
+        return answer
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    """The median of a few turns, after one that compiles."""
+    work()
+    return median(timed(work) for _ in range(REPETITIONS))
