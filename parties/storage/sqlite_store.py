@@ -312,8 +312,8 @@ class Writer:
                 self._rests_from = time.monotonic()  # there may be room once what was erased is given back
             return
         self._rests_from = time.monotonic() + REST_SECONDS
-        for place, error in refusals.items():
-            batch[place].refusal = error
+        for place, refusal in refusals.items():
+            batch[place].refusal = refusal
         self._let_go(batch)
 
     def _let_go(self, settled: Sequence[Request]) -> None:
