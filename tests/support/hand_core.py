@@ -11,6 +11,7 @@ import trio
 
 from fsl_async.errors import ChannelError
 from fsl_async.wire.codec import decode, encode
+from fsl_async.wire.door_bundles import Outgoing, unbundled
 from fsl_async.wire.door_messages import (
     AdmitKey,
     Admitted,
@@ -38,6 +39,14 @@ SERVER, PEER = pair("S0"), pair("S1")
 
 def said(message: Message, bulk: bytes = b"") -> bytes:
     return b"".join(map(bytes, encode(message, bulk)))
+
+
+def bundle(*entries: tuple[Any, bytes]) -> bytes:
+    """Messages with their bulk, as a core or a door sends them together."""
+    outgoing = Outgoing()
+    for message, bulk in entries:
+        outgoing.add(message, bulk)
+    return b"".join(map(bytes, outgoing.take()))
 
 
 @dataclass
@@ -97,7 +106,7 @@ class HandCore:
         await self.open()
 
     async def say(self, message: Message, bulk: bytes = b"") -> None:
-        await self.channel.send(*encode(message, bulk))
+        await self.channel.send(bundle((message, bulk)))
 
     async def open_round(self, config) -> None:
         opened = RoundOpened(number=config.number, round_id=config.round_id())
@@ -112,16 +121,16 @@ class HandCore:
             while True:
                 await channel.awaited()
                 data = await channel.receive(10**6)
-                message, _ = decode(data, DoorToCore, "the door")
-                self.heard.append(message)
-                nursery.start_soon(self._answer, channel, message)
+                for message, _ in unbundled(data, DoorToCore, "the door"):
+                    self.heard.append(message)
+                    nursery.start_soon(self._answer, channel, message)
 
     async def _answer(self, channel: SecureChannel, message: Message) -> None:
         found = self.answers.get(type(message), lambda asked: None)(message)
         if isinstance(found, Awaitable):
             found = await found
         if found is not None:
-            await channel.send(*encode(*found))
+            await channel.send(bundle(found))
 
     def of(self, kind: type) -> list[Any]:
         """What the door has said of that kind."""

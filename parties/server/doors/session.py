@@ -12,7 +12,6 @@ Rules:
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
@@ -23,7 +22,8 @@ import trio
 from fsl_async.digests import Buffer
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.foreign_text import printable
-from fsl_async.wire.codec import CONTROL_LIMIT, decode, encode
+from fsl_async.wire.codec import decode, encode
+from fsl_async.wire.door_bundles import LONGEST_OF_A_DOOR, Outgoing, unbundled
 from fsl_async.wire.door_messages import (
     Abused,
     AdmitKey,
@@ -70,14 +70,8 @@ from transport import Channel, NoPlace, Refusal
 
 __all__ = ["DoorSession"]
 
-LONGEST = 2 * CONTROL_LIMIT
-"""Bytes of the longest message of a door."""
-
 MOST_VISITS = 20_000
 """Connections that one door may have at a time."""
-
-SENT_TOGETHER = 2**15
-"""Bytes of short messages that leave with one write."""
 
 MOST_OFFERS = 4_096
 """Parts that the other server may have offered at one door, and that have not come."""
@@ -112,8 +106,10 @@ class DoorSession:
         self._visits: dict[int, Visit] = {}
         self._calls: dict[int, Call] = {}
         self._offers: dict[int, tuple[Visit, Forward, Offer]] = {}
-        self._queue: deque[tuple[CoreToDoor, tuple[Buffer, ...], trio.Event]] = deque()
+        self._outgoing = Outgoing()
         self._posted = RecurringEvent()
+        self._sent = 0
+        self._left = RecurringEvent()
         self._since = desk.server.setup.clock()
         self._requests = 0
         self._stored = 0
@@ -160,15 +156,13 @@ class DoorSession:
     async def _receive_all(self) -> None:
         while True:
             await self._channel.awaited()
-            data: bytearray | None = await self._channel.receive(LONGEST, pace=PACE)
-            while data is not None:
-                message, bulk = decode(data, DoorToCore, self._name)
-                if bulk:
-                    raise DoorViolationError(self._name, "sends bulk, which the core never takes")
-                if len(self._queue) > MOST_UNREAD:
-                    raise DoorViolationError(self._name, "asks more and more, and takes no answers")
+            bundle = unbundled(await self._channel.receive(LONGEST_OF_A_DOOR, pace=PACE), DoorToCore, self._name)
+            if any(bulk for _, bulk in bundle):
+                raise DoorViolationError(self._name, "sends bulk, which the core never takes")
+            if len(self._outgoing) > MOST_UNREAD:
+                raise DoorViolationError(self._name, "asks more and more, and takes no answers")
+            for message, _ in bundle:
                 self._take(message)
-                data = self._channel.arrived(LONGEST)
 
     def _take(self, message: DoorToCore) -> None:
         match message:
@@ -197,12 +191,16 @@ class DoorSession:
 
     # ---- what is said to it
 
-    def post(self, message: CoreToDoor, *bulk: Buffer) -> trio.Event:
-        """Say something, in order; the event is set once it has left."""
-        sent = trio.Event()
-        self._queue.append((message, bulk, sent))
+    def post(self, message: CoreToDoor, *bulk: Buffer) -> int:
+        """Say something, in order; returns its number, for `sent`."""
+        number = self._outgoing.add(message, *bulk)
         self._posted.set()
-        return sent
+        return number
+
+    async def sent(self, number: int) -> None:
+        """Wait until what was posted under this number has left."""
+        while self._sent < number:
+            await self._left.wait()
 
     def _order(self, order: ForwardOrder) -> None:
         self.post(order)
@@ -217,23 +215,11 @@ class DoorSession:
 
     async def _send_all(self) -> None:
         while True:
-            while self._queue:
-                together = self._next_to_send()
-                await self._channel.send_together(*(parts for parts, _ in together), pace=PACE)
-                for _, sent in together:
-                    sent.set()
+            while self._outgoing:
+                await self._channel.send(*self._outgoing.take(), pace=PACE)
+                self._sent = self._outgoing.taken
+                self._left.set()
             await self._posted.wait()
-
-    def _next_to_send(self) -> list[tuple[list[Buffer], trio.Event]]:
-        """The next messages, as many as leave with one write: several short ones, or one with much bulk."""
-        together: list[tuple[list[Buffer], trio.Event]] = []
-        size = 0
-        while self._queue and (not together or size + sum(map(len, self._queue[0][1])) < SENT_TOGETHER):
-            message, bulk, sent = self._queue.popleft()
-            parts = encode(message, *bulk)
-            size += sum(map(len, parts))
-            together.append((parts, sent))
-        return together
 
     async def _tell_opened(self) -> None:
         """Say which round is on, and which opens later."""
@@ -361,16 +347,16 @@ class DoorSession:
         if self._calls.pop(call.number, None) is not None:
             call.visit.call = None
 
-    def _say(self, call: Call, message: CoreToDoor, *bulk: Buffer) -> trio.Event:
+    def _say(self, call: Call, message: CoreToDoor, *bulk: Buffer) -> int:
         """Answer a call, which is over: the door may ask for something else at once."""
         self._forget(call)
         return self.post(message, *bulk)
 
     async def _answer(self, call: Call, reply: Reply) -> None:
         message, content = reply
-        sent = self._say(call, Answered(call.number), *encode(message, content))
+        number = self._say(call, Answered(call.number), *encode(message, content))
         if len(content):
-            await sent.wait()  # its room is lent until then
+            await self.sent(number)  # its room is lent until then
 
     async def _ask(self, asked: Ask, call: Call) -> None:
         visit = call.visit

@@ -1264,7 +1264,7 @@ GUARDS = (
     Guard(
         "a door that takes no answers does not fill the memory",
         "parties/server/doors/session.py",
-        "if len(self._queue) > MOST_UNREAD:",
+        "if len(self._outgoing) > MOST_UNREAD:",
         "if False:",
         (DOORS,),
     ),
