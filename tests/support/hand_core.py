@@ -54,13 +54,14 @@ class HandCore:
     """Answers a door by hand.
 
     Attributes:
-        heard: what the door has said, in order.
+        heard: what the door has said, in order, and `bundles`: the same as it came.
         answers: by the type of a message, what to answer; a function of it, which returns nothing for no answer.
     """
 
     nursery: trio.Nursery
     network: MemoryNetwork = field(default_factory=MemoryNetwork)
     heard: list[Message] = field(default_factory=list)
+    bundles: list[list[Message]] = field(default_factory=list)
     channel: SecureChannel | None = None
     answers: dict[type, Callable[[Any], Awaitable[tuple[Message, bytes] | None] | tuple[Message, bytes] | None]] = (
         field(default_factory=dict)
@@ -121,7 +122,9 @@ class HandCore:
             while True:
                 await channel.awaited()
                 data = await channel.receive(10**6)
-                for message, _ in unbundled(data, DoorToCore, "the door"):
+                said_together = [message for message, _ in unbundled(data, DoorToCore, "the door")]
+                self.bundles.append(said_together)
+                for message in said_together:
                     self.heard.append(message)
                     nursery.start_soon(self._answer, channel, message)
 

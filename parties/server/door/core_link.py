@@ -58,6 +58,9 @@ _log = logging.getLogger("parties.door")
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds until a core that could not be reached is dialled again: twice as long each time."""
 
+GATHERING = 0.005
+"""Seconds between two bundles at least: a door that says much says it together, and one that says little at once."""
+
 PACE = Pace(grace=30.0, silence=120.0)
 """Of a message under way, in either direction."""
 
@@ -225,8 +228,12 @@ class CoreLink:
             await self._receive_all(channel)
 
     async def _send_all(self, channel: Channel) -> None:
+        next_at = trio.current_time()
         while True:
             while self._outgoing:
+                if trio.current_time() < next_at:
+                    await trio.sleep_until(next_at)
+                next_at = trio.current_time() + GATHERING
                 await channel.send(*self._outgoing.take(), pace=PACE)
             await self._posted.wait()
 
