@@ -142,8 +142,8 @@ BUGS = (
         (
             Edit(
                 RECEIPT,
-                "try:\n    changes = ",
-                "await self._actor.post_event(run.round_id, ssa.Submitted(client, name))\ntry:\n    changes = ",
+                "try:\n    changes: ",
+                "await self._actor.post_event(run.round_id, ssa.Submitted(client, name))\ntry:\n    changes: ",
             ),
         ),
     ),
