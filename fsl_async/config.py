@@ -6,7 +6,7 @@ digest of the bytes and is in every message of the round; nothing here is secret
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import msgpack
@@ -23,6 +23,9 @@ from fsl_async.union import UnionBlock, aligned_task, union_task
 
 VERSION = 1
 LAST_ROUND = 2**32
+MOST_CARRIERS = 4_096
+"""Clients whose carrier is remembered, because it is asked for again and again while they submit."""
+
 MODEL_DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 
 
@@ -225,7 +228,12 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def carrier(self, client: str) -> int:
         """Which server carries this client's public part; alternates over clients and rounds."""
-        return digest(Domain.CARRIER, self.hash_seed, self.number.to_bytes(8, "little"), client.encode())[0] & 1
+        return _carrier(self.hash_seed, self.number, client)
+
+
+@lru_cache(maxsize=MOST_CARRIERS)
+def _carrier(hash_seed: bytes, number: int, client: str) -> int:
+    return digest(Domain.CARRIER, hash_seed, number.to_bytes(8, "little"), client.encode())[0] & 1
 
 
 def shape_of_round(

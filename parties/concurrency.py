@@ -17,18 +17,21 @@ class RecurringEvent:
     """
 
     def __init__(self) -> None:
-        self._next = trio.Event()
+        self._next: trio.Event | None = None  # made when somebody is about to wait: most occurrences wake nobody
 
     @property
     def next(self) -> trio.Event:
         """Set by the next occurrence."""
+        if self._next is None:
+            self._next = trio.Event()
         return self._next
 
     def set(self) -> None:
         """Let it occur: wake every task that waits."""
-        occurred, self._next = self._next, trio.Event()
-        occurred.set()
+        if self._next is not None:
+            occurred, self._next = self._next, None
+            occurred.set()
 
     async def wait(self) -> None:
         """Wait for the next occurrence."""
-        await self._next.wait()
+        await self.next.wait()

@@ -22,7 +22,7 @@ A message that is refused because of its length or its pace is only left unread.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -135,34 +135,6 @@ class Channel(ABC):
             MisuseError: a part is not a contiguous buffer.
             ChannelError: the connection is lost, closed or broken.
         """
-
-    async def send_together(self, *messages: Sequence[Buffer], pace: Pace = UNHURRIED) -> None:
-        """Sends several short messages, one after the other, with as few writes as they need.
-
-        Args:
-            messages: the parts of each.
-            pace: how fast the peer must take them.
-
-        Raises:
-            TooSlowError: the peer fell below the pace; the channel is broken.
-            ChannelError: the channel was closed, lost or broken.
-        """
-        for parts in messages:
-            await self.send(*parts, pace=pace)
-
-    def arrived(self, limit: int) -> bytearray | None:
-        """The next message, if all of it has come and been read from the network; None if not.
-
-        Args:
-            limit: the longest message to accept, in bytes.
-
-        Raises:
-            MessageTooLongError: the message is longer; nothing of it has been kept.
-            MisuseError: another task is receiving.
-            ChannelError: the channel was lost or broken.
-        """
-        del limit
-        return None
 
     @abstractmethod
     async def announced(self, *, pace: Pace = UNHURRIED) -> int:
@@ -296,16 +268,6 @@ class SecureChannel(Channel):
                     progress(sent)
                     together = min(2 * together, _RECORDS_AT_ONCE) if swift else 1
 
-    async def send_together(self, *messages: Sequence[Buffer], pace: Pace = UNHURRIED) -> None:
-        """Sends several short messages with one write; see `Channel.send_together`."""
-        if len(messages) < 2:
-            await super().send_together(*messages, pace=pace)
-            return
-        async with self._sending:
-            with self._whole_or_broken():
-                together = b"".join(record for parts in messages for record in self._writer.message(parts))
-                await self._send_by(Stopwatch(pace, len(together)), len(together), together)
-
     async def ping(self) -> None:
         """Sends a record that the peer ignores, to keep the connection in use.
 
@@ -379,30 +341,6 @@ class SecureChannel(Channel):
             await self._let_others_go()
             self._end_message()
             return arriving.content
-
-    def arrived(self, limit: int) -> bytearray | None:
-        """The next message, if all of it has come; see `Channel.arrived`."""
-        with self._sole_receiver():
-            if not isinstance(self._message, Quiet):
-                return None
-            announcement = self._next_event() if self._reader.buffered else None
-            if not isinstance(announcement, Announced):
-                return None
-            self._message, total = announcement, announcement.total
-            if total > limit:
-                raise MessageTooLongError(total, limit)
-            message = self._message = Arriving(total)
-            while True:
-                match self._next_event():
-                    case Finished():
-                        self._end_message()
-                        return message.content
-                    case Body(data=data):
-                        if len(message.content) < message.taken + len(data):
-                            message.make_room(message.wanted)
-                        message.take(data)
-                    case _:
-                        return None
 
     async def discard(self, *, pace: Pace = UNHURRIED) -> None:
         """Reads the next message and drops it, in constant memory; see `Channel.discard`."""

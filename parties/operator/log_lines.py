@@ -47,7 +47,7 @@ from parties.operator.log import AUDIT
 from parties.operator.repeats import MINUTE, Repeated, Repeats, Source, network_of
 from parties.status import PastRound
 
-__all__ = ["NAMES_PER_LINE", "EventLog", "Line", "lines_of", "source_of", "structured_logger"]
+__all__ = ["DETAILS", "NAMES_PER_LINE", "EventLog", "Line", "lines_of", "source_of", "structured_logger"]
 
 EVENTS = "parties.happenings"
 """The logger of events that are not for the audit; operators filter by this name."""
@@ -55,6 +55,9 @@ EVENTS = "parties.happenings"
 NAMES_PER_LINE = 500
 
 DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
+
+DETAILS = (MessageSent, MessageReceived, ClientMet, ClientLeft, SubmissionIn, Evaluated, BudgetMoved)
+"""Events of one line each, whose level is DEBUG; of a server that is busy, nearly all."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,15 @@ class EventLog:
     def __init__(self, server: str, clock: Callable[[], float] = time.monotonic, *, task: str = "") -> None:
         self._clock = clock
         self._repeats = Repeats()
+        self._events = logging.getLogger(EVENTS)
         self._plain = structured_logger(EVENTS, server, task)
         self._audit = structured_logger(AUDIT, server, task)
 
     def hear(self, event: ServerEvent) -> None:
         """Write an event's lines, unless too many of its kind came before it."""
         self.tick()
+        if isinstance(event, DETAILS) and not self._events.isEnabledFor(DEBUG):
+            return  # most events are these, and no line of theirs would be written
         source = source_of(event)
         if source is not None and not self._repeats.admits(source, self._clock()):
             return

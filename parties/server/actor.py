@@ -205,6 +205,14 @@ class Actor:
         """Bring to the inbox what the peer has done over a link that forwards."""
         await self._post(item)
 
+    def takes_from_peer(self, item: Forwarded) -> bool:
+        """Bring that to the inbox if there is room at once; returns whether there was."""
+        try:
+            self._inbox_in.send_nowait(item)
+        except (trio.WouldBlock, trio.BrokenResourceError):
+            return False
+        return True
+
     async def catch_up(self) -> None:
         """Wait until everything posted so far has been taken, or the actor has ended."""
         mark = Mark()

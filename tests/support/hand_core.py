@@ -11,6 +11,7 @@ import trio
 
 from fsl_async.errors import ChannelError
 from fsl_async.wire.codec import decode, encode
+from fsl_async.wire.door_bundles import Outgoing, unbundled
 from fsl_async.wire.door_messages import (
     AdmitKey,
     Admitted,
@@ -40,18 +41,27 @@ def said(message: Message, bulk: bytes = b"") -> bytes:
     return b"".join(map(bytes, encode(message, bulk)))
 
 
+def bundle(*entries: tuple[Any, bytes]) -> bytes:
+    """Messages with their bulk, as a core or a door sends them together."""
+    outgoing = Outgoing()
+    for message, bulk in entries:
+        outgoing.add(message, bulk)
+    return b"".join(map(bytes, outgoing.take()))
+
+
 @dataclass
 class HandCore:
     """Answers a door by hand.
 
     Attributes:
-        heard: what the door has said, in order.
+        heard: what the door has said, in order, and `bundles`: the same as it came.
         answers: by the type of a message, what to answer; a function of it, which returns nothing for no answer.
     """
 
     nursery: trio.Nursery
     network: MemoryNetwork = field(default_factory=MemoryNetwork)
     heard: list[Message] = field(default_factory=list)
+    bundles: list[list[Message]] = field(default_factory=list)
     channel: SecureChannel | None = None
     answers: dict[type, Callable[[Any], Awaitable[tuple[Message, bytes] | None] | tuple[Message, bytes] | None]] = (
         field(default_factory=dict)
@@ -97,7 +107,7 @@ class HandCore:
         await self.open()
 
     async def say(self, message: Message, bulk: bytes = b"") -> None:
-        await self.channel.send(*encode(message, bulk))
+        await self.channel.send(bundle((message, bulk)))
 
     async def open_round(self, config) -> None:
         opened = RoundOpened(number=config.number, round_id=config.round_id())
@@ -112,16 +122,18 @@ class HandCore:
             while True:
                 await channel.awaited()
                 data = await channel.receive(10**6)
-                message, _ = decode(data, DoorToCore, "the door")
-                self.heard.append(message)
-                nursery.start_soon(self._answer, channel, message)
+                said_together = [message for message, _ in unbundled(data, DoorToCore, "the door")]
+                self.bundles.append(said_together)
+                for message in said_together:
+                    self.heard.append(message)
+                    nursery.start_soon(self._answer, channel, message)
 
     async def _answer(self, channel: SecureChannel, message: Message) -> None:
         found = self.answers.get(type(message), lambda asked: None)(message)
         if isinstance(found, Awaitable):
             found = await found
         if found is not None:
-            await channel.send(*encode(*found))
+            await channel.send(bundle(found))
 
     def of(self, kind: type) -> list[Any]:
         """What the door has said of that kind."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from functools import partial
 
 import trio
 
@@ -55,18 +54,6 @@ async def a_message_of_any_size_comes_back(lab: Lab) -> None:
 
 
 @SUITE.case
-async def messages_that_are_sent_together_come_one_by_one(lab: Lab) -> None:
-    """Each has its own bytes and its own end, also where none, or only one, is sent."""
-    await lab.serve()
-    async with await lab.dial() as channel:
-        for messages in ([b"one"], [b"one", b"", b"three" * 30_000, b"four"], []):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(partial(channel.send_together, *([message] for message in messages)))
-                for message in messages:
-                    require(await channel.receive(10**6) == message, "a message that was sent together came changed")
-
-
-@SUITE.case
 async def a_message_can_be_read_from_its_beginning_first(lab: Lab) -> None:
     """A look at a message's beginning takes nothing from it, whether it is received then or discarded."""
     await lab.serve()
@@ -82,23 +69,6 @@ async def a_message_can_be_read_from_its_beginning_first(lab: Lab) -> None:
                 nursery.start_soon(channel.send, message)
                 require(await channel.beginning(100) == message[:100], f"{size:,} bytes begin with others")
                 await channel.discard()
-
-
-@SUITE.case
-async def what_has_come_is_taken_without_waiting(lab: Lab) -> None:
-    """Messages that came with another one are there at once, in order; what has come in part is received as any."""
-    await lab.serve()
-    messages = [random.Random(size).randbytes(size) for size in (1, 0, 300, 70_000, 5, 200_000, 7)]  # noqa: S311
-    async with await lab.dial() as channel:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_send_all, channel, messages)
-            received: list[bytes] = []
-            while len(received) < len(messages):
-                received.append(bytes(await channel.receive(LARGE)))
-                while (more := channel.arrived(LARGE)) is not None:
-                    received.append(bytes(more))
-        require(received == messages, "messages came changed or in another order")
-        require(channel.arrived(LARGE) is None, "there is a message that nobody has sent")
 
 
 @SUITE.case

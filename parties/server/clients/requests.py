@@ -8,10 +8,10 @@ sent.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, assert_never
+from typing import TypeAlias, TypeVar, assert_never
 
 import trio
 
@@ -65,6 +65,9 @@ LongRequest: TypeAlias = AskTask | Enter | AskOutcome
 """Questions whose answers may take long; they are not counted."""
 
 
+ResultT = TypeVar("ResultT")
+
+
 @dataclass(frozen=True)
 class Waiting:
     """A question that cannot be answered now.
@@ -113,26 +116,38 @@ class RequestHandler:
     @asynccontextmanager
     async def begin(self, client: str, message: BulkRequest, size: int) -> AsyncIterator[GrantedHere]:
         """Check and count a request before its bulk is read; see `CoreCalls.begin`."""
+        granted = await self.grant(client, message, size)
+        try:
+            yield granted
+        except BaseException:
+            granted.break_off()
+            raise
+        granted.come()
+
+    async def grant(self, client: str, message: BulkRequest, size: int) -> GrantedHere:
+        """Check and count a request before its bulk is read; what becomes of that is told to what is returned.
+
+        Raises:
+            RequestRefusedError: its bulk may not come.
+            AbuseError: the client went on above its limits.
+        """
         run, counted = self._rounds.open_round(message.round_id, client), self._kind(message)
         run.quota.count(client, *counted)
         try:
-            async with self._judging(run, client, message):
-                wanted = Wanted.of(run.config, client, message, await self._checked(run, client, message))
-                check_carried(run, client)
-                wanted.check_size(size)
+            wanted = await self._judged(run, client, message, self._wanted(run, client, message, size))
         except StoreLostError:
             raise  # a server that cannot store what it acknowledges must end
         except StorageError as error:
             raise told_of_no_room(error, self._setup.observe) from error
-        with ExitStack() as arriving:
-            arriving.enter_context(run.quota.arriving(client))
-            granted = GrantedHere(self, run, client, message, wanted, counted, arriving)
-            try:
-                yield granted
-            except BaseException:
-                if granted.is_coming:  # it has broken off, and counts as that
-                    run.quota.give_back(client, *counted)
-                raise
+        run.quota.begin_arriving(client)
+        return GrantedHere(self, run, client, message, wanted, counted)
+
+    async def _wanted(self, run: RoundRun, client: str, message: BulkRequest, size: int) -> Wanted:
+        """What a request's bulk has to be, if this much of it may come."""
+        wanted = Wanted.of(run.config, client, message, await self._checked(run, client, message))
+        check_carried(run, client)
+        wanted.check_size(size)
+        return wanted
 
     async def ask(self, client: str, message: FromClient, room: Room) -> Reply:
         """Carry out a request that brings no bulk; see `CoreCalls.ask`."""
@@ -201,10 +216,12 @@ class RequestHandler:
                 return await self._retrievals.download_found(found, message, room)
         run = self._rounds.open_round(message.round_id, client)
         run.quota.count(client, *counted)
-        async with self._judging(run, client, message):
-            if isinstance(message, Retrieve | Submit | Hint):
-                await self._checked(run, client, message)
-            return await self._carry_out(run, client, message, None, room)
+        return await self._judged(run, client, message, self._without_bulk(run, client, message, room))
+
+    async def _without_bulk(self, run: RoundRun, client: str, message: CountedRequest, room: Room) -> Reply:
+        if isinstance(message, Retrieve | Submit | Hint):
+            await self._checked(run, client, message)
+        return await self._carry_out(run, client, message, None, room)
 
     def forget(self, client: str, message: FromClient) -> None:
         """Have a request not counted that brings no bulk: whoever asked for the client is gone, and not the client."""
@@ -216,14 +233,14 @@ class RequestHandler:
         elif found is not None and message.round_id == found.round_id:
             found.quota.give_back(client, *self._kind(message))
 
-    @asynccontextmanager
-    async def _judging(self, run: RoundRun, client: str, message: CountedRequest) -> AsyncIterator[None]:
-        """Note what becomes of a counted request: how it counts, and what it is evidence of."""
-        with run.quota.carried_out(client, *self._kind(message)):
-            try:
-                yield
-            except ContradictionError as seen:
-                await self._records.evidence.keep(_evidence(run, client, seen))
+    async def _judged(self, run: RoundRun, client: str, message: CountedRequest, work: Awaitable[ResultT]) -> ResultT:
+        """What comes of a counted request; where it is refused, note how it counts, and what it is evidence of."""
+        try:
+            return await work
+        except (RequestRefusedError, StorageError) as error:
+            with run.quota.carried_out(client, *self._kind(message)):
+                if isinstance(error, ContradictionError):
+                    await self._records.evidence.keep(_evidence(run, client, error))
                 raise
 
     async def _replying(self, carry_out: Callable[[], Awaitable[Reply]]) -> Reply:
@@ -290,14 +307,15 @@ class RequestHandler:
 
     async def complete(self, begun: GrantedHere, deposit: Deposit, room: Room) -> Reply:
         """Carry out a request whose bulk is put."""
+        return await self._replying(partial(self._completed, begun, deposit, room))
 
-        async def carry_out() -> Reply:
-            await self._erase_if_late(begun)
-            async with self._judging(begun.run, begun.client, begun.message):
-                run = self._rounds.open_round(begun.message.round_id, begun.client)
-                return await self._carry_out(run, begun.client, begun.message, deposit, room)
+    async def _completed(self, begun: GrantedHere, deposit: Deposit, room: Room) -> Reply:
+        await self._erase_if_late(begun)
+        return await self._judged(begun.run, begun.client, begun.message, self._with_bulk(begun, deposit, room))
 
-        return await self._replying(carry_out)
+    async def _with_bulk(self, begun: GrantedHere, deposit: Deposit, room: Room) -> Reply:
+        run = self._rounds.open_round(begun.message.round_id, begun.client)
+        return await self._carry_out(run, begun.client, begun.message, deposit, room)
 
     async def _erase_if_late(self, begun: GrantedHere) -> None:
         """Erase bulk that was put when its round's had been erased already."""
@@ -309,10 +327,9 @@ class RequestHandler:
         """Note that a request's bulk is not taken."""
 
         async def carry_out() -> Reply:
-            async with self._judging(begun.run, begun.client, begun.message):
-                raise refusal
+            raise refusal
 
-        return await self._replying(carry_out)
+        return await self._replying(partial(self._judged, begun.run, begun.client, begun.message, carry_out()))
 
 
 @dataclass
@@ -325,7 +342,6 @@ class GrantedHere:
     message: BulkRequest
     wanted: Wanted
     counted: tuple[Counted, str]
-    arriving: ExitStack
     is_coming: bool = True
 
     async def prepare(self, room: Room) -> None:
@@ -335,22 +351,30 @@ class GrantedHere:
 
     async def complete(self, deposit: Deposit, room: Room) -> Reply:
         """See `Granted.complete`."""
-        self._come()
+        self.come()
         return await self.handler.complete(self, deposit, room)
 
     async def refuse(self, refusal: RequestRefusedError) -> Reply:
         """See `Granted.refuse`."""
-        self._come()
+        self.come()
         return await self.handler.refuse(self, refusal)
 
     def forget(self) -> None:
         """Have nothing counted: whoever took the bulk is gone, which is not the client's doing."""
-        self._come()
+        self.come()
         self.run.quota.give_back(self.client, *self.counted)
 
-    def _come(self) -> None:
-        self.is_coming = False
-        self.arriving.close()
+    def break_off(self) -> None:
+        """Note that no more of it comes; it counts as broken off if not all of it had come."""
+        if self.is_coming:
+            self.is_coming = False
+            self.run.quota.give_back(self.client, *self.counted)
+
+    def come(self) -> None:
+        """Note that all of it has come, or nobody waits for it any more."""
+        if self.is_coming:
+            self.is_coming = False
+            self.run.quota.end_arriving(self.client)
 
 
 def _after(message: Enter, *, strange: bool) -> int:

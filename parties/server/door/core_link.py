@@ -1,24 +1,24 @@
 """A door's connection to its core: many calls at a time over one channel, made anew when it is lost.
 
 Rules: a call that is under way when the connection is lost fails, and is never repeated here: the core has forgotten
-it, and so whoever asked must begin anew. What is said leaves in order, and nobody who is cancelled breaks the channel
-for others. A core that refuses the door for good (another release, another task) ends it with the reason.
+it, and so whoever asked must begin anew. What is said leaves in order, what waits together in one bundle, and nobody
+who is cancelled breaks the channel for others. A core that refuses the door for good (another release, another task)
+ends it with the reason.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import trio
 
-from fsl_async.digests import Buffer
 from fsl_async.error_groups import leaves
 from fsl_async.errors import ChannelError, MisuseError
-from fsl_async.wire.codec import BULK_LIMIT, Received, bulk_overhead, decode, encode
+from fsl_async.wire.codec import Received, decode
+from fsl_async.wire.door_bundles import LONGEST_OF_A_CORE, Outgoing, unbundled
 from fsl_async.wire.door_messages import (
     Abused,
     Admitted,
@@ -58,11 +58,8 @@ _log = logging.getLogger("parties.door")
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds until a core that could not be reached is dialled again: twice as long each time."""
 
-LONGEST = BULK_LIMIT + bulk_overhead()
-"""Bytes of the longest message of a core."""
-
-SENT_TOGETHER = 32
-"""Messages that leave with one write; each has a few kilobytes at most."""
+GATHERING = 0.005
+"""Seconds between two bundles at least: a door that says much says it together, and one that says little at once."""
 
 PACE = Pace(grace=30.0, silence=120.0)
 """Of a message under way, in either direction."""
@@ -125,7 +122,7 @@ class CoreLink:
         self._listener = listener
         self._numbers = 0
         self._calls: dict[int, _Call] = {}
-        self._queue: deque[tuple[DoorToCore, Buffer]] = deque()
+        self._outgoing = Outgoing()
         self._posted = RecurringEvent()
         self._connected = False
 
@@ -147,7 +144,7 @@ class CoreLink:
     def post(self, message: DoorToCore) -> None:
         """Say something that has no answer; without a connection it is dropped, because the core has forgotten."""
         if self._connected:
-            self._queue.append((message, b""))
+            self._outgoing.add(message)
             self._posted.set()
 
     async def call(self, number: int, message: DoorToCore) -> Received[Any]:
@@ -219,7 +216,7 @@ class CoreLink:
         """Forget everything under way."""
         if self._connected:
             self._connected = False
-            self._queue.clear()
+            self._outgoing.clear()
             for call in self._calls.values():
                 call.ended.set()
             self._calls.clear()
@@ -231,19 +228,20 @@ class CoreLink:
             await self._receive_all(channel)
 
     async def _send_all(self, channel: Channel) -> None:
+        next_at = trio.current_time()
         while True:
-            while self._queue:
-                said = [self._queue.popleft() for _ in range(min(len(self._queue), SENT_TOGETHER))]
-                await channel.send_together(*(encode(message, bulk) for message, bulk in said), pace=PACE)
+            while self._outgoing:
+                if trio.current_time() < next_at:
+                    await trio.sleep_until(next_at)
+                next_at = trio.current_time() + GATHERING
+                await channel.send(*self._outgoing.take(), pace=PACE)
             await self._posted.wait()
 
     async def _receive_all(self, channel: Channel) -> None:
         while True:
             await channel.awaited()
-            data: bytearray | None = await channel.receive(LONGEST, pace=PACE)
-            while data is not None:
-                self._take(decode(data, CoreToDoor, self._core))
-                data = channel.arrived(LONGEST)
+            for received in unbundled(await channel.receive(LONGEST_OF_A_CORE, pace=PACE), CoreToDoor, self._core):
+                self._take(received)
 
     def _take(self, received: Received[Any]) -> None:
         match received.message:

@@ -97,10 +97,11 @@ class DoorServer:
 
     async def leave(self, explanation: str) -> None:
         """Have all doors take nobody in any more, and say why; returns once they are told, or hang."""
-        told = [connected.session.post(Leaving(explanation[:256])) for connected in self._sessions.values()]
+        sessions = [connected.session for connected in self._sessions.values()]
+        told = [(session, session.post(Leaving(explanation[:256]))) for session in sessions]
         with trio.move_on_after(LEAVING_PATIENCE):
-            for sent in told:
-                await sent.wait()
+            for session, number in told:
+                await session.sent(number)
 
     # ---- what the listener asks
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 
 import trio
 
 from fsl_async.errors import PeerViolationError
+from parties.identity.keys import PublicIdentity
 from parties.server.clients.answerer import Room
 from parties.server.clients.connection import SENDING
 from parties.server.doors.forward_orders import ForwardOrders
@@ -43,6 +43,15 @@ class CoreDesk:
         self._places = Places()
         self._turns = Turns()
 
+    def admit_offhand(self, visit: Visit, payload: bytes) -> bytes | Refusal | None:
+        """The answer of `admit` to a client that is known; None where something has to be waited for."""
+        setup, enrolment = self.server.setup, self.server.enrolment
+        client = None if visit.key == setup.peer.channel else enrolment.by_channel(visit.key)
+        if client is None:
+            return None
+        answer = enrolment.recognise(client, payload)
+        return answer if isinstance(answer, Refusal) else self._let_in(visit, client, answer)
+
     async def admit(self, visit: Visit, payload: bytes) -> bytes | Refusal:
         """Decide about the holder of an authenticated channel key; the answer is what its handshake ends with.
 
@@ -61,7 +70,12 @@ class CoreDesk:
         client = None if is_peer else server.enrolment.by_channel(visit.key)
         if client is None and not is_peer:  # dismissed meanwhile
             return Refusal(f"a key that is not known to {setup.name} any more")
-        most = MOST_LINKS if is_peer else setup.limits.per_key
+        return self._let_in(visit, client, answer)
+
+    def _let_in(self, visit: Visit, client: PublicIdentity | None, answer: bytes) -> bytes | Refusal:
+        """Give a visit a place, if its key has one left: of a client, or of the other server."""
+        server, setup = self.server, self.server.setup
+        most = MOST_LINKS if client is None else setup.limits.per_key
         if not self._places.take(visit.key, most):
             return NoPlace(f"{most} connections with this key are open already, over all doors")
         visit.client, visit.name = client, setup.peer_name if client is None else client.name
@@ -100,19 +114,21 @@ class CoreDesk:
         """Wait until a client may ask for something more."""
         await self.server.clients.rate.wait(client)
 
-    @asynccontextmanager
-    async def turn(self, client: str) -> AsyncIterator[None]:
-        """Let one message with bulk of a client be under way at a time.
+    async def take_turn(self, client: str) -> None:
+        """Let one message with bulk of a client be under way at a time: this one is, until `end_turn`.
 
         Raises:
             RequestRefusedError: another one has not come to its end in time.
         """
-        async with AsyncExitStack() as stack:
+        if not self._turns.take(client):
             with trio.move_on_after(self._limits.queue_seconds) as waiting:
-                await stack.enter_async_context(self._turns.turn(client))
+                await self._turns.wait(client)
             if waiting.cancelled_caught:
                 raise self._busy("another message of yours has not come to its end")
-            yield
+
+    def end_turn(self, client: str) -> None:
+        """The message that had its turn has come to its end."""
+        self._turns.end(client)
 
     def room(self, client: str, lent: AsyncExitStack) -> Room:
         """Takes room in the core's memory for an answer of this client's, which lasts as long as the stack."""

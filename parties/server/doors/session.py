@@ -12,9 +12,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Literal, assert_never
 
@@ -23,7 +22,8 @@ import trio
 from fsl_async.digests import Buffer
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.foreign_text import printable
-from fsl_async.wire.codec import CONTROL_LIMIT, decode, encode
+from fsl_async.wire.codec import decode, encode
+from fsl_async.wire.door_bundles import LONGEST_OF_A_DOOR, Outgoing, unbundled
 from fsl_async.wire.door_messages import (
     Abused,
     AdmitKey,
@@ -40,28 +40,24 @@ from fsl_async.wire.door_messages import (
     ForwardOrder,
     Granted,
     Kept,
-    Later,
     Leave,
     NotForwarded,
     NotYet,
     Offer,
     RoundOpened,
     RoundSettled,
-    Taken,
     TurnedAway,
-    Unwanted,
-    Wanted,
     Withdraw,
 )
-from fsl_async.wire.messages import AskOutcome, AskTask, Enter, Forward, FromClient, Hint, Refused
+from fsl_async.wire.messages import AskOutcome, AskTask, Enter, FromClient, Hint, Refused, Submit
 from parties.concurrency import RecurringEvent
-from parties.server.clients.answerer import Reply, bringing_bulk
+from parties.server.clients.answerer import BulkRequest, Reply, Room, bringing_bulk, no_room
 from parties.server.clients.depositing import told_of_no_room
 from parties.server.clients.deposits import Deposit
-from parties.server.clients.requests import GrantedHere, Waiting
+from parties.server.clients.requests import GrantedHere, LongRequest, Waiting
 from parties.server.doors.desk import CoreDesk, DoorViolationError
+from parties.server.doors.offered_parts import OfferedParts
 from parties.server.doors.visits import Call, Visit
-from parties.server.peer.forward_keeper import Verdict
 from parties.server.peer.link import PACE
 from parties.server.refusals import AbuseError, RequestRefusedError
 from parties.status import DoorStatus
@@ -70,17 +66,8 @@ from transport import Channel, NoPlace, Refusal
 
 __all__ = ["DoorSession"]
 
-LONGEST = 2 * CONTROL_LIMIT
-"""Bytes of the longest message of a door."""
-
 MOST_VISITS = 20_000
 """Connections that one door may have at a time."""
-
-SENT_TOGETHER = 2**15
-"""Bytes of short messages that leave with one write."""
-
-MOST_OFFERS = 4_096
-"""Parts that the other server may have offered at one door, and that have not come."""
 
 MOST_UNREAD = 100_000
 """Messages that may wait for a door to take them."""
@@ -111,9 +98,11 @@ class DoorSession:
         self._name = f"{desk.server.setup.name}'s {hello.door}"
         self._visits: dict[int, Visit] = {}
         self._calls: dict[int, Call] = {}
-        self._offers: dict[int, tuple[Visit, Forward, Offer]] = {}
-        self._queue: deque[tuple[CoreToDoor, tuple[Buffer, ...], trio.Event]] = deque()
+        self._offered = OfferedParts(desk, self._name, self.post)
+        self._outgoing = Outgoing()
         self._posted = RecurringEvent()
+        self._sent = 0
+        self._left = RecurringEvent()
         self._since = desk.server.setup.clock()
         self._requests = 0
         self._stored = 0
@@ -133,7 +122,7 @@ class DoorSession:
             since=self._since,
             clients=self.clients,
             requests=self._requests,
-            stored_bytes=self._stored,
+            stored_bytes=self._stored + self._offered.stored_bytes,
             forwards_waiting=self._desk.orders.of_door(self.hello.door),
         )
 
@@ -160,15 +149,13 @@ class DoorSession:
     async def _receive_all(self) -> None:
         while True:
             await self._channel.awaited()
-            data: bytearray | None = await self._channel.receive(LONGEST, pace=PACE)
-            while data is not None:
-                message, bulk = decode(data, DoorToCore, self._name)
-                if bulk:
-                    raise DoorViolationError(self._name, "sends bulk, which the core never takes")
-                if len(self._queue) > MOST_UNREAD:
-                    raise DoorViolationError(self._name, "asks more and more, and takes no answers")
+            bundle = unbundled(await self._channel.receive(LONGEST_OF_A_DOOR, pace=PACE), DoorToCore, self._name)
+            if any(bulk for _, bulk in bundle):
+                raise DoorViolationError(self._name, "sends bulk, which the core never takes")
+            if len(self._outgoing) > MOST_UNREAD:
+                raise DoorViolationError(self._name, "asks more and more, and takes no answers")
+            for message, _ in bundle:
                 self._take(message)
-                data = self._channel.arrived(LONGEST)
 
     def _take(self, message: DoorToCore) -> None:
         match message:
@@ -176,18 +163,17 @@ class DoorSession:
                 self._begin_visit(message)
             case Leave(visit=number):
                 self._leave(number)
-            case Ask(call=call, visit=visit):
-                if not self._answered_offhand(message):
-                    self._start(call, visit, partial(self._ask, message))
+            case Ask():
+                self._take_question(message)
             case Begin(call=call, visit=visit):
                 self._requests += 1
-                self._start(call, visit, partial(self._begin, message))
+                self._start(self._at_leisure(call, visit), call, partial(self._begin, message))
             case Deposited(call=call) | Withdraw(call=call):
                 self._take_bulk(call, message)
-            case Offer():
-                self._take_offer(message)
+            case Offer(visit=visit):
+                self._offered.offer(self._visits.get(visit), message, self._nursery)
             case Kept():
-                self._take_kept(message)
+                self._offered.keep(message, self._nursery)
             case Forwarded(order=order):
                 self._desk.orders.forwarded(self.hello.door, order)
             case NotForwarded(order=order):
@@ -197,12 +183,16 @@ class DoorSession:
 
     # ---- what is said to it
 
-    def post(self, message: CoreToDoor, *bulk: Buffer) -> trio.Event:
-        """Say something, in order; the event is set once it has left."""
-        sent = trio.Event()
-        self._queue.append((message, bulk, sent))
+    def post(self, message: CoreToDoor, *bulk: Buffer) -> int:
+        """Say something, in order; returns its number, for `sent`."""
+        number = self._outgoing.add(message, *bulk)
         self._posted.set()
-        return sent
+        return number
+
+    async def sent(self, number: int) -> None:
+        """Wait until what was posted under this number has left."""
+        while self._sent < number:
+            await self._left.wait()
 
     def _order(self, order: ForwardOrder) -> None:
         self.post(order)
@@ -217,23 +207,11 @@ class DoorSession:
 
     async def _send_all(self) -> None:
         while True:
-            while self._queue:
-                together = self._next_to_send()
-                await self._channel.send_together(*(parts for parts, _ in together), pace=PACE)
-                for _, sent in together:
-                    sent.set()
+            while self._outgoing:
+                await self._channel.send(*self._outgoing.take(), pace=PACE)
+                self._sent = self._outgoing.taken
+                self._left.set()
             await self._posted.wait()
-
-    def _next_to_send(self) -> list[tuple[list[Buffer], trio.Event]]:
-        """The next messages, as many as leave with one write: several short ones, or one with much bulk."""
-        together: list[tuple[list[Buffer], trio.Event]] = []
-        size = 0
-        while self._queue and (not together or size + sum(map(len, self._queue[0][1])) < SENT_TOGETHER):
-            message, bulk, sent = self._queue.popleft()
-            parts = encode(message, *bulk)
-            size += sum(map(len, parts))
-            together.append((parts, sent))
-        return together
 
     async def _tell_opened(self) -> None:
         """Say which round is on, and which opens later."""
@@ -261,7 +239,11 @@ class DoorSession:
             self.post(TurnedAway(call=asked.call, kind="no-place", reason="this door has no place; come again"))
             return
         visit = self._visits[asked.call] = Visit(asked.call, asked.key)
-        self._nursery.start_soon(self._admit, visit, asked.payload)
+        answer = self._desk.admit_offhand(visit, asked.payload)
+        if answer is None:
+            self._nursery.start_soon(self._admit, visit, asked.payload)
+        else:
+            self._say_admitted(visit, answer)
 
     async def _admit(self, visit: Visit, payload: bytes) -> None:
         try:
@@ -270,6 +252,9 @@ class DoorSession:
             raise  # the server ends
         except StorageError as error:
             answer = NoPlace(self._no_room(error).message.explanation)
+        self._say_admitted(visit, answer)
+
+    def _say_admitted(self, visit: Visit, answer: bytes | Refusal) -> None:
         if isinstance(answer, Refusal):
             self._visits.pop(visit.number, None)
             kind: Literal["refused", "no-place"] = "no-place" if isinstance(answer, NoPlace) else "refused"
@@ -283,8 +268,8 @@ class DoorSession:
         visit = self._visits.pop(number, None)
         if visit is None:
             return
-        for call in [call for call, (whose, _, _) in self._offers.items() if whose is visit]:
-            del self._offers[call]
+        if visit.client is None:
+            self._offered.forget(visit)
         if visit.call is not None:
             visit.call.scope.cancel()
         if visit.name:
@@ -298,8 +283,7 @@ class DoorSession:
 
     # ---- clients' requests
 
-    def _start(self, number: int, visitor: int, carry_out: Callable[[Call], Awaitable[None]]) -> None:
-        visit = self._at_leisure(number, visitor)
+    def _start(self, visit: Visit, number: int, carry_out: Callable[[Call], Awaitable[None]]) -> None:
         call = visit.call = self._calls[number] = Call(number, visit, trio.CancelScope())
         self._nursery.start_soon(self._run, call, carry_out)
 
@@ -310,31 +294,35 @@ class DoorSession:
             raise DoorViolationError(self._name, f"asks twice at a time for visit {visitor}")
         return visit
 
-    def _answered_offhand(self, asked: Ask) -> bool:
-        """Answer a question without a task of its own, where nothing has to be waited for; returns whether it was."""
+    def _take_question(self, asked: Ask) -> None:
+        """Answer a question, without a task of its own where nothing has to be waited for."""
         visit = self._at_leisure(asked.call, asked.visit)
-        try:
-            message = decode(asked.request, FromClient, visit.name).message
-        except PeerViolationError:
-            return False  # what carries it out says so
-        if not isinstance(message, AskTask | Enter | AskOutcome):
-            return False
-        answer = self._desk.requests.offhand(visit.name, message)
+        question = self._question(visit, asked)
+        answer = None if isinstance(question, PeerViolationError) else self._desk.requests.offhand(visit.name, question)
         if answer is None or not self._desk.is_leisurely(visit.name):
-            return False
-        if isinstance(answer, Waiting):
+            self._start(visit, asked.call, partial(self._ask, question))
+        elif isinstance(answer, Waiting):
             self._desk.wait_for_round(visit, answer.after)
             self.post(NotYet(asked.call))
         else:
             self._desk.wait_for_round(visit, None)
             self.post(Answered(asked.call), *encode(*answer))
-        return True
+
+    def _question(self, visit: Visit, asked: Ask) -> LongRequest | PeerViolationError:
+        """What a client asks; or what is wrong with that, which it is told when its turn comes."""
+        try:
+            message = decode(asked.request, FromClient, visit.name).message
+        except PeerViolationError as error:
+            return error
+        if isinstance(message, AskTask | Enter | AskOutcome):
+            return message
+        return PeerViolationError(visit.name, f"does not wait for the answer to {type(message).__name__}")
 
     async def _run(self, call: Call, carry_out: Callable[[Call], Awaitable[None]]) -> None:
         """Carry a call out, and say to the client why not where it is refused."""
         client = call.visit.name
         try:
-            with call.scope, self._desk.server.in_sight():
+            with call.scope:
                 try:
                     await self._desk.pace(client)
                     await carry_out(call)
@@ -361,23 +349,22 @@ class DoorSession:
         if self._calls.pop(call.number, None) is not None:
             call.visit.call = None
 
-    def _say(self, call: Call, message: CoreToDoor, *bulk: Buffer) -> trio.Event:
+    def _say(self, call: Call, message: CoreToDoor, *bulk: Buffer) -> int:
         """Answer a call, which is over: the door may ask for something else at once."""
         self._forget(call)
         return self.post(message, *bulk)
 
     async def _answer(self, call: Call, reply: Reply) -> None:
         message, content = reply
-        sent = self._say(call, Answered(call.number), *encode(message, content))
+        number = self._say(call, Answered(call.number), *encode(message, content))
         if len(content):
-            await sent.wait()  # its room is lent until then
+            await self.sent(number)  # its room is lent until then
 
-    async def _ask(self, asked: Ask, call: Call) -> None:
+    async def _ask(self, question: LongRequest | PeerViolationError, call: Call) -> None:
         visit = call.visit
-        message = decode(asked.request, FromClient, visit.name).message
-        if not isinstance(message, AskTask | Enter | AskOutcome):
-            raise PeerViolationError(visit.name, f"does not wait for the answer to {type(message).__name__}")
-        answer = await self._desk.requests.at_once(visit.name, message)
+        if isinstance(question, PeerViolationError):
+            raise question
+        answer = await self._desk.requests.at_once(visit.name, question)
         if isinstance(answer, Waiting):
             self._desk.wait_for_round(visit, answer.after)
             self._say(call, NotYet(call.number))
@@ -391,31 +378,44 @@ class DoorSession:
         message = decode(asked.request, FromClient, visit.name).message
         if isinstance(message, AskTask | Enter | AskOutcome):
             raise PeerViolationError(visit.name, f"is not counted for {type(message).__name__}")
-        async with AsyncExitStack() as lent:
-            if not asked.size:
-                with self._unless_the_door_dies(call, partial(requests.forget, visit.name, message)):
-                    reply = await requests.ask(visit.name, message, self._desk.room(visit.name, lent))
-                    await self._answer(call, reply)
-                return
-            bulky = bringing_bulk(message)
-            await lent.enter_async_context(self._desk.turn(visit.name))
-            granted = await lent.enter_async_context(requests.begin(visit.name, bulky, asked.size))
-            call.is_granted = True
-            self.post(Granted(call=call.number, seed=granted.wanted.needed_seed if isinstance(bulky, Hint) else b""))
-            with self._unless_the_door_dies(call, granted.forget):
-                await self._complete(call, granted, lent)
-
-    @contextmanager
-    def _unless_the_door_dies(self, call: Call, forget: Callable[[], None]) -> Iterator[None]:
-        """Have what is counted in this context not count if the door ends before it has the answer."""
+        if asked.size:
+            await self._take_in(asked, call, bringing_bulk(message))
+            return
         try:
-            yield
+            await self._reply(call, message, partial(requests.ask, visit.name, message))
         except trio.Cancelled:
-            if not call.scope.cancel_called:  # the door is gone, and not the client
-                forget()
+            if _is_lost_with_its_door(call):
+                requests.forget(visit.name, message)
             raise
 
-    async def _complete(self, call: Call, granted: GrantedHere, lent: AsyncExitStack) -> None:
+    async def _reply(self, call: Call, message: FromClient, carry_out: Callable[[Room], Awaitable[Reply]]) -> None:
+        """Carry a request out and answer it; what room its answer takes is lent until it has left."""
+        if isinstance(message, Submit | Hint):
+            await self._answer(call, await carry_out(no_room))
+            return
+        async with AsyncExitStack() as lent:
+            await self._answer(call, await carry_out(self._desk.room(call.visit.name, lent)))
+
+    async def _take_in(self, asked: Begin, call: Call, message: BulkRequest) -> None:
+        """Take a request with bulk, one of each client at a time."""
+        client = call.visit.name
+        await self._desk.take_turn(client)
+        try:
+            granted = await self._desk.requests.grant(client, message, asked.size)
+            try:
+                call.is_granted = True
+                seed = granted.wanted.needed_seed if isinstance(message, Hint) else b""
+                self.post(Granted(call=call.number, seed=seed))
+                await self._complete(call, granted)
+            except BaseException as error:
+                if isinstance(error, trio.Cancelled) and _is_lost_with_its_door(call):
+                    granted.forget()
+                granted.break_off()
+                raise
+        finally:
+            self._desk.end_turn(client)
+
+    async def _complete(self, call: Call, granted: GrantedHere) -> None:
         """Wait for what becomes of a granted request's bulk, and carry the request out."""
         with trio.move_on_after(self._desk.patience):
             await call.has_said.wait()
@@ -423,8 +423,7 @@ class DoorSession:
             case Deposited(part=part, tree=tree, size=size):
                 self._stored += granted.wanted.size
                 self._desk.orders.note(self.hello.door, part)
-                room = self._desk.room(call.visit.name, lent)
-                await self._answer(call, await granted.complete(Deposit(part, tree, size), room))
+                await self._reply(call, granted.message, partial(granted.complete, Deposit(part, tree, size)))
             case Withdraw(why="refused"):
                 await granted.refuse(RequestRefusedError.because("malformed", "its bulk is not what it must be"))
             case Withdraw(why="no-room"):
@@ -449,45 +448,7 @@ class DoorSession:
             if not call.is_granted:
                 call.scope.cancel()
 
-    # ---- what the other server forwards
 
-    def _take_offer(self, offer: Offer) -> None:
-        visit = self._visits.get(offer.visit)
-        if visit is None or not visit.name or visit.client is not None:
-            raise DoorViolationError(self._name, f"offers for visit {offer.visit}, which is no server's")
-        if len(self._offers) >= MOST_OFFERS or offer.call in self._offers:
-            raise DoorViolationError(self._name, f"has more than {MOST_OFFERS:,} parts that have not come")
-        forward = Forward(round_id=offer.round_id, client=offer.client, purpose=offer.purpose, query=offer.query)
-        self._offers[offer.call] = (visit, forward, offer)
-        self._nursery.start_soon(self._judge, offer, forward)
-
-    async def _judge(self, offer: Offer, forward: Forward) -> None:
-        try:
-            verdict = await self._desk.offers.offered(forward, offer.part, offer.size)
-        except PeerViolationError:  # the server's own task ends for it
-            verdict = Verdict.UNWANTED
-        if verdict is not Verdict.WANTED:
-            self._offers.pop(offer.call, None)
-        match verdict:
-            case Verdict.WANTED:
-                self.post(Wanted(offer.call))
-            case Verdict.UNWANTED:
-                self.post(Unwanted(offer.call))
-            case Verdict.LATER:
-                self.post(Later(offer.call))
-            case _:
-                assert_never(verdict)
-
-    def _take_kept(self, kept: Kept) -> None:
-        if kept.call not in self._offers:
-            raise DoorViolationError(self._name, f"keeps a part under call {kept.call}, which was not offered")
-        _, forward, offer = self._offers.pop(kept.call)
-        self._nursery.start_soon(self._note_kept, kept, forward, offer)
-
-    async def _note_kept(self, kept: Kept, forward: Forward, offer: Offer) -> None:
-        try:
-            is_on = await self._desk.offers.kept(forward, offer.part, kept.part, kept.tree, offer.size)
-        except PeerViolationError:  # as above
-            is_on = False
-        self._stored += offer.size
-        self.post(Taken(kept.call) if is_on else Unwanted(kept.call))
+def _is_lost_with_its_door(call: Call) -> bool:
+    """Whether a call is cancelled because its door has ended: it was not its client, for whom it does not count."""
+    return not call.scope.cancel_called

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import trio
 
 from fsl_async.wire.door_messages import Deposited, Withdraw
+from parties.concurrency import RecurringEvent
 from parties.identity.keys import PublicIdentity
 
 __all__ = ["Call", "Places", "Turns", "Visit"]
@@ -81,17 +80,20 @@ class Turns:
     """Lets one message of a client be under way at a time, over all doors and connections."""
 
     def __init__(self) -> None:
-        self._ended: dict[str, trio.Event] = {}
+        self._ended: dict[str, RecurringEvent] = {}
 
-    @asynccontextmanager
-    async def turn(self, client: str) -> AsyncIterator[None]:
-        """Wait until no other message of this client is under way; this one is as long as the block lasts."""
-        await trio.lowlevel.checkpoint()
-        while client in self._ended:
+    def take(self, client: str) -> bool:
+        """Begin a message of this client, unless another one is under way; returns whether it has begun."""
+        if client in self._ended:
+            return False
+        self._ended[client] = RecurringEvent()
+        return True
+
+    async def wait(self, client: str) -> None:
+        """Wait until no other message of this client is under way, and begin this one."""
+        while not self.take(client):
             await self._ended[client].wait()
-        ended = self._ended[client] = trio.Event()
-        try:
-            yield
-        finally:
-            del self._ended[client]
-            ended.set()
+
+    def end(self, client: str) -> None:
+        """The message under way has come to its end."""
+        self._ended.pop(client).set()

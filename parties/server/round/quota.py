@@ -114,14 +114,15 @@ class RoundQuota:
             self.give_back(client, kind, what)
             raise
 
-    @contextmanager
-    def arriving(self, client: str) -> Iterator[None]:
-        """Count a request whose bytes begin to come, until all have come; it stays counted if the context fails.
+    def begin_arriving(self, client: str) -> None:
+        """Count a request whose bytes begin to come, until `end_arriving`; one that breaks off stays counted.
 
         Raises:
             RequestRefusedError: too many requests have broken off.
             AbuseError: the client went on above its limits.
         """
         self.count(client, Counted.UNFINISHED)
-        yield
+
+    def end_arriving(self, client: str) -> None:
+        """All bytes of a request have come."""
         self.give_back(client, Counted.UNFINISHED)

@@ -12,6 +12,7 @@ from parties.commands.application import app
 from parties.commands.bench.server import adding, calibrating, figures, parts
 from parties.commands.bench.server.deployed import Deployed, RoundTaken, take_rounds
 from parties.commands.bench.server.figures import FIGURES, Size
+from parties.commands.bench.server.played import Played, PlayedTaken, play
 from parties.commands.bench.server.spent import Spent, children_of, memory_of, require_proc, spent_by
 from parties.commands.bench.workload import Case
 from parties.commands.plan.constants_file import load_constants
@@ -78,6 +79,21 @@ def test_processes_are_measured_thread_by_thread() -> None:
 def test_a_server_with_doors_is_measured_with_them() -> None:
     taken = take_rounds(Deployed(FEW.task(), FEW.clients, doors=2))
     assert taken.doors_until(1).total > 0
+
+
+@pytest.mark.slow
+def test_a_core_is_measured_alone_with_doors_that_are_played() -> None:
+    taken = play(Played(FEW.task(12), clients=8, before=4))
+    assert all(0 < spent.loop <= 2 * spent.total for spent in taken.core)  # the total is counted in ticks
+    assert taken.seconds > 0
+
+
+def test_a_core_alone_has_a_limit_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = [Spent(loop=0.5, writer=0.1), Spent(loop=0.7, writer=0.1)]
+    monkeypatch.setattr(figures, "play", lambda played: PlayedTaken(spent, seconds=1.0))
+    small, large = figures.core_alone()
+    assert small.seconds.median == pytest.approx(0.7 / figures.PLAYED)
+    assert [result.targets[0].limit for result in (small, large)] == [0.7, 1.5]
 
 
 def test_a_client_s_share_has_no_part_of_the_round_s_end(monkeypatch: pytest.MonkeyPatch) -> None:

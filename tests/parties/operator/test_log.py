@@ -16,7 +16,7 @@ from parties import events as events
 from parties.events import ClientMet, Enrolled, PeerLost, Revoked, RoundMoved, RoundSettled, ServerEvent
 from parties.operator.log import Log
 from parties.operator.log_fields import FIELDS, WITHHELD, admitted, discreet_record, plain_text
-from parties.operator.log_lines import EVENTS, NAMES_PER_LINE, EventLog, structured_logger
+from parties.operator.log_lines import DETAILS, EVENTS, NAMES_PER_LINE, EventLog, lines_of, source_of, structured_logger
 from tests.parties.operator import probes
 from tests.parties.operator.paper import SAMPLES, Paper
 from tests.parties.operator.stage import NASTY, Stage, play_day, settled_round
@@ -65,6 +65,21 @@ def test_every_happening_has_a_line_whose_fields_all_pass(paper):
         assert line["server"] == "S0"
         assert line["event"] != type(sample).__name__, f"{sample} has no words of its own"
         assert line["time"].endswith("+00:00")
+
+
+def test_details_are_what_has_one_line_of_no_interest_to_most(paper):
+    """They are looked at no further where no such line is written; nothing else may be among them."""
+    quiet = {
+        type(sample)
+        for sample in SAMPLES
+        if source_of(sample) is None and [line.level for line in lines_of(sample)] == [logging.DEBUG]
+    }
+    assert set(DETAILS) == quiet
+    logging.getLogger(EVENTS).setLevel(logging.INFO)
+    for sample in SAMPLES:
+        EventLog("S0").hear(sample)
+    assert "submission in" not in {line["event"] for line in paper.lines}
+    logging.getLogger(EVENTS).setLevel(logging.NOTSET)
 
 
 def test_a_line_says_who_when_and_which_round(paper):

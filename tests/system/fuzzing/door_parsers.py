@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from fsl_async.errors import PeerViolationError
 from fsl_async.wire.codec import Message
+from fsl_async.wire.door_bundles import MOST_BUNDLED, Outgoing, unbundled
 from fsl_async.wire.door_messages import (
     AdmitKey,
     Admitted,
@@ -88,13 +92,44 @@ OF_KEEPERS: list[tuple[Message, bytes]] = [
 ]
 PEER = (PeerViolationError,)
 
+
+def _bundled(messages: Sequence[tuple[Message, bytes]]) -> bytes:
+    outgoing = Outgoing()
+    for message, bulk in messages:
+        outgoing.add(message, bulk)  # type: ignore[arg-type]
+    return b"".join(map(bytes, outgoing.take()))
+
+
+def _bundle_reader(union: Any) -> Any:
+    def read(data: bytes) -> None:
+        received = unbundled(data, union, "S1")
+        assert 1 <= len(received) <= MOST_BUNDLED
+        assert sum(len(bulk) for _, bulk in received) < len(data)
+        again = unbundled(_bundled([(message, bytes(bulk)) for message, bulk in received[:8]]), union, "S1")
+        assert again == received[: len(again)]
+
+    return read
+
+
+def _bundles(messages: Sequence[tuple[Message, bytes]]) -> list[bytes]:
+    return [*(_bundled([each]) for each in messages), _bundled(messages)]
+
+
 PARSERS = tuple(
     Parser(name, _reader(union), lambda seeds=seeds: _written(seeds), PEER, "S1", tokens=_words(seeds))  # type: ignore[misc]
     for name, union, seeds in (
         ("hello-of-doors", DoorHello | CoreHello, HELLOS),
-        ("from-door", DoorToCore, OF_DOORS),
-        ("from-core", CoreToDoor, OF_CORES),
         ("from-sender", FromSender, OF_SENDERS),
         ("from-keeper", FromKeeper, OF_KEEPERS),
     )
+) + tuple(
+    Parser(
+        name,
+        _bundle_reader(union),
+        lambda seeds=seeds: _bundles(seeds),  # type: ignore[misc]
+        PEER,
+        "S1",
+        tokens=_words(seeds),
+    )
+    for name, union, seeds in (("from-door", DoorToCore, OF_DOORS), ("from-core", CoreToDoor, OF_CORES))
 )

@@ -1221,7 +1221,7 @@ GUARDS = (
     ),
     Guard(
         "a door offers what the other server does",
-        "parties/server/doors/session.py",
+        "parties/server/doors/offered_parts.py",
         "if visit is None or not visit.name or visit.client is not None:",
         "if False:",
         (DOORS,),
@@ -1236,8 +1236,8 @@ GUARDS = (
     Guard(
         "a killed door counts nothing against clients",
         "parties/server/doors/session.py",
-        "if not call.scope.cancel_called:  # the door is gone, and not the client",
-        "if False:",
+        "return not call.scope.cancel_called",
+        "return False",
         (DOORS,),
     ),
     Guard(
@@ -1264,7 +1264,7 @@ GUARDS = (
     Guard(
         "a door that takes no answers does not fill the memory",
         "parties/server/doors/session.py",
-        "if len(self._queue) > MOST_UNREAD:",
+        "if len(self._outgoing) > MOST_UNREAD:",
         "if False:",
         (DOORS,),
     ),

@@ -31,7 +31,7 @@ from parties.identity.channel_keys import ChannelKeys
 from parties.identity.keys import Identity
 from parties.settings.writing import free_addresses, to_toml, write_deployment
 
-__all__ = ["Deployed", "RoundTaken", "take_rounds"]
+__all__ = ["SERVERS", "Deployed", "RoundTaken", "lay_out", "started", "take_rounds"]
 
 SERVERS = ("S0", "S1")
 LAST_LINES = 12
@@ -46,6 +46,7 @@ class Deployed:
         task: what is learnt; its numbers are whole.
         clients: how many take part.
         doors: of each server; 0: none.
+        starts_doors: whether the servers start them; else they come by themselves.
         threads: of each server's lane; 0: as many as there are processors.
         rounds: how many are run; the last one is measured.
     """
@@ -53,6 +54,7 @@ class Deployed:
     task: Task
     clients: int
     doors: int = 0
+    starts_doors: bool = True
     threads: int = 0
     rounds: int = 2
 
@@ -97,14 +99,15 @@ def take_rounds(deployed: Deployed) -> RoundTaken:
     """
     with tempfile.TemporaryDirectory(prefix="fsl-bench-server-") as name:
         folder = Path(name)
-        _lay_out(folder, deployed)
+        lay_out(folder, deployed)
         return trio.run(_Run(folder, deployed).run)
 
 
 # ---- files
 
 
-def _lay_out(folder: Path, deployed: Deployed) -> None:
+def lay_out(folder: Path, deployed: Deployed) -> None:
+    """Write all files of a deployment: keys, the task, both servers' own."""
     identities = [Identity.generate(name) for name in SERVERS]
     members = [Identity.generate(name_of(number)) for number in range(deployed.clients)]
     for identity in (*identities, *members):
@@ -119,7 +122,8 @@ def _lay_out(folder: Path, deployed: Deployed) -> None:
         table = _server_table(deployed, server, address)
         if deployed.doors:
             doors = {"core": f"unix:{folder / SERVERS[server]}.core", "keys": f"{SERVERS[server]}-doors.key"}
-            table["doors"] = doors | {"count": deployed.doors} | ({} if server else {"link": link})
+            count = deployed.doors if deployed.starts_doors else 0
+            table["doors"] = doors | {"count": count} | ({} if server else {"link": link})
             ChannelKeys.of(identities[server]).save(folder / f"{SERVERS[server]}-doors.key")
         (folder / f"{SERVERS[server]}.toml").write_text(to_toml(table), encoding="utf-8")
 
@@ -184,7 +188,8 @@ class _Process:
 
 
 @asynccontextmanager
-async def _started(name: str, words: Sequence[str], heard: Callable[[str], None]) -> AsyncIterator[_Process]:
+async def started(name: str, words: Sequence[str], heard: Callable[[str], None]) -> AsyncIterator[_Process]:
+    """A process of this Python, whose lines are heard; it is ended with the block."""
     process = await trio.lowlevel.open_process(
         [sys.executable, "-m", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -216,8 +221,8 @@ class _Run:
 
     async def run(self) -> RoundTaken:
         async with (
-            _started("S0", self._serve(0), self._from_server(0)) as first,
-            _started("S1", self._serve(1), self._from_server(1)) as second,
+            started("S0", self._serve(0), self._from_server(0)) as first,
+            started("S1", self._serve(1), self._from_server(1)) as second,
             trio.open_nursery() as nursery,
         ):
             self.pids = [each.process.pid for each in (first, second)]
@@ -238,7 +243,7 @@ class _Run:
     async def _take_part(self) -> None:
         words = ["parties.commands.bench.server.members", str(self.folder), str(self.deployed.clients)]
         words.append(str(self.deployed.rounds))
-        async with _started("clients", words, self._from_members) as members, trio.open_nursery() as nursery:
+        async with started("clients", words, self._from_members) as members, trio.open_nursery() as nursery:
             nursery.start_soon(members.hear)
             assert members.process.stdin is not None  # noqa: S101 - asked for
             for number in range(1, self.deployed.rounds + 1):

@@ -21,6 +21,7 @@ from parties.commands.bench.results import Result, Target
 from parties.commands.bench.server.adding import batch, crowd, fold
 from parties.commands.bench.server.deployed import Deployed, RoundTaken, take_rounds
 from parties.commands.bench.server.parts import blobs, outcomes, submitted
+from parties.commands.bench.server.played import Played, play
 from parties.commands.bench.server.spent import Spent, require_proc
 from parties.commands.bench.vast import vast_round
 
@@ -46,6 +47,9 @@ class Size:
 SMALL = Size("84 kB", 2**15, 256, 200)
 LARGE = Size("2.1 MB", 2**20, 10_486, 40)
 TINY = Size("tiny", 2**8, 2, 50)
+
+PLAYED, PLAYED_BEFORE = 1_000, 200
+"""Clients of a core whose doors are played, and those that come before they are counted."""
 
 DOORS = 2
 CORE_MOST = {SMALL.name: 0.7, LARGE.name: 1.5}
@@ -123,6 +127,29 @@ def _of_a_client(
         )
 
 
+def core_alone() -> Iterator[Result]:
+    """A core by itself: its doors are played, and nothing is evaluated."""
+    for size in (SMALL, LARGE):
+        taken = play(Played(size.task(PLAYED + PLAYED_BEFORE), PLAYED, PLAYED_BEFORE))
+        each = [spent.over(PLAYED) for spent in taken.core]
+        seconds = Spread.of([spent.total for spent in each])
+        yield Result(
+            name=f"core alone, {size.name} a client, its doors are played",
+            parameters={
+                "clients": PLAYED,
+                "rows": size.rows,
+                "select": size.select,
+                "loop_ms": [1e3 * spent.loop for spent in each],
+                "store_ms": [1e3 * spent.writer for spent in each],
+                "receipts_seconds": taken.seconds,
+            },
+            seconds=seconds,
+            rate=1 / max(seconds.median, 1e-9),
+            unit="clients/s",
+            targets=(Target(1e3 * seconds.median, "at most", CORE_MOST[size.name], "ms a client"),),
+        )
+
+
 def memory() -> Iterator[Result]:
     """What a core's memory grows by for each client in a round: its peak against that with two clients."""
     base = _peak(2)
@@ -153,6 +180,7 @@ FIGURES: Mapping[str, Callable[[], Iterator[Result]]] = {
     "fold": fold,
     "process": one_process,
     "doors": with_doors,
+    "core": core_alone,
     "memory": memory,
     "crowd": crowd,
 }

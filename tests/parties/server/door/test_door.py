@@ -30,6 +30,7 @@ from fsl_async.wire.door_messages import (
 from fsl_async.wire.forward_messages import FromKeeper, OfferPart, PartFollows, PartTaken, PartWanted, forwarding
 from fsl_async.wire.messages import Answer, AskOutcome, AskTask, Enter, Opened, Recall, Receipt, Refused, TaskIs
 from fsl_async.wire.public_part import Layout, Trees
+from parties.server.door.core_link import GATHERING
 from parties.server.limits import ConversationLimits
 from parties.storage.blobs.memory import MemoryBlobs
 from parties.storage.store import StoreLostError
@@ -123,6 +124,18 @@ async def test_many_clients_share_one_channel_to_the_core(core, door, autojump_c
         release.set()
     visits = {core.names[message.key]: str(message.call) for message in core.of(AdmitKey)}
     assert {name: answer.explanation for name, answer in replies.items()} == visits
+
+
+async def test_what_is_said_within_a_moment_leaves_together_and_what_is_said_alone_at_once(core, door, autojump_clock):
+    for number in range(1, 6):
+        door.core.post(Leave(number))
+        await trio.sleep(GATHERING / 2.5)
+    await trio.sleep(2 * GATHERING)
+    assert core.bundles == [[Leave(1)], [Leave(2), Leave(3)], [Leave(4), Leave(5)]]
+    door.core.post(Leave(6))
+    for _ in range(20):
+        await trio.lowlevel.checkpoint()
+    assert core.bundles[-1] == [Leave(6)]
 
 
 async def test_the_task_is_told_without_the_core(core, door, autojump_clock):

@@ -31,6 +31,7 @@ from parties.server.round.quota import Counted
 from parties.server.store_layout import RequestKey, part_name
 from parties.storage.blobs.memory import MemoryBlobs
 from tests.support.doored import core_address, dial_as_client, doored, retrieve_anew
+from tests.support.hand_core import bundle
 from tests.support.hand_made import reply, retrieval, submission
 from tests.support.shop import assert_exact, opened, take_part
 from transport import BusyError, HandshakeSettings, Kind, RefusedError, Role, RoleMismatchError, Service
@@ -394,7 +395,7 @@ async def test_parts_that_nobody_has_noted_and_that_contradict_each_other_count_
 
 async def test_a_door_that_asks_and_takes_no_answers_is_disconnected(autojump_clock, monkeypatch):
     class Mute(Nowhere):
-        async def send_together(self, *messages, pace):
+        async def send(self, *parts, pace):
             await trio.sleep_forever()
 
         async def awaited(self):
@@ -402,10 +403,7 @@ async def test_a_door_that_asks_and_takes_no_answers_is_disconnected(autojump_cl
 
         async def receive(self, limit, *, pace):
             numbers.append(len(numbers))
-            return bytearray(b"".join(map(bytes, encode(AdmitKey(call=len(numbers), key=bytes(32), payload=b"")))))
-
-        def arrived(self, limit):
-            return None
+            return bytearray(bundle((AdmitKey(call=len(numbers), key=bytes(32), payload=b""), b"")))
 
     numbers = []
     monkeypatch.setattr("parties.server.doors.session.MOST_UNREAD", 50)
@@ -415,6 +413,28 @@ async def test_a_door_that_asks_and_takes_no_answers_is_disconnected(autojump_cl
         with pytest.raises(PeerViolationError, match="takes no answers"), sole_error():
             await session.run()
     assert len(numbers) < 60
+
+
+async def test_of_a_bundle_that_is_broken_at_its_end_nothing_is_done(autojump_clock):
+    class Broken(Nowhere):
+        def __init__(self, wrong):
+            self.wrong = wrong
+
+        async def awaited(self):
+            await trio.lowlevel.checkpoint()
+
+        async def receive(self, limit, *, pace):
+            return bytearray(bundle((AdmitKey(call=1, key=bytes(32), payload=b""), b"")) + self.wrong)
+
+    with_bulk = bundle((Ask(call=1, visit=1, request=b""), b"bulk"))
+    for wrong, words in ((b"\0", "1 bytes where a message's"), (bytes(8), "cannot be read"), (with_bulk, "sends bulk")):
+        async with doored((1, 0)) as house:
+            session = DoorSession(
+                CoreDesk(house.servers[0]), Broken(wrong), DoorHello(release="", task=b"", door="door-9")
+            )
+            with pytest.raises(PeerViolationError, match=f"S0's door-9: .*{words}"), sole_error():
+                await session.run()
+            assert session.had == 0
 
 
 async def test_what_no_door_says_ends_its_connection_and_no_others(autojump_clock):
@@ -482,14 +502,11 @@ async def forward_another(house, config, name, digest, bulk):
 class Nowhere:
     """In place of a channel: takes everything, and nothing ever comes."""
 
-    async def send_together(self, *messages, pace):
+    async def send(self, *parts, pace):
         pass
 
     async def awaited(self):
         await trio.sleep_forever()
-
-    async def arrived(self, limit):
-        return None
 
 
 async def test_a_client_that_waits_costs_the_core_few_bytes_and_no_task(autojump_clock):
