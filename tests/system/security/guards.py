@@ -685,8 +685,8 @@ GUARDS = (
     Guard(
         "every tree counts once",
         "fsl_async/server/aggregation.py",
-        "*(totals.counts(self._server) if totals and self._counts else ())",
-        "",
+        "totals.counts(self._server) if totals and self._counts else {}",
+        "{}",
         (COUNTS,),
     ),
     Guard(
