@@ -143,21 +143,22 @@ def _place(
 ) -> tuple[list[npt.NDArray[np.int32]], list[Positions], npt.NDArray[np.int32]]:
     """Place rows: per forest the item of every tree and its position in the tree's bin; and the items left over."""
     forest = geometry.bins
-    bins, leaf_positions = [], []
-    for segment in range(forest.segments):
-        spot = kernels.Permutation(config.placement_key(index), segment, geometry.rows).forward(rows)
-        column = spot // np.uint32(forest.positions)
-        leaf = column // np.uint32(forest.bins)
-        bins.append(column - leaf * np.uint32(forest.bins))
-        leaf_positions.append(spot - (column - leaf) * np.uint32(forest.positions))
-    placement = kernels.place(np.stack(bins, axis=1), forest.bins, randomness(KEY_BYTES))
-    item = placement.rows_of_bin
-    position = np.concatenate(
+    spots = np.stack(
         [
-            np.append(known, np.uint32(0))[chosen]  # item -1, a free bin, takes the zero at the end
-            for known, chosen in zip(leaf_positions, item.reshape(forest.segments, forest.bins), strict=True)
+            kernels.Permutation(config.placement_key(index), segment, geometry.rows).forward(rows)
+            for segment in range(forest.segments)
         ]
     )
+    column = spots // np.uint32(forest.positions)
+    leaf = column // np.uint32(forest.bins)
+    bins = column - leaf * np.uint32(forest.bins)
+    placement = kernels.place(np.ascontiguousarray(bins.T), forest.bins, randomness(KEY_BYTES))
+    item = placement.rows_of_bin
+    known = np.zeros((forest.segments, len(rows) + 1), dtype=np.uint32)
+    known[:, :-1] = spots - (column - leaf) * np.uint32(forest.positions)
+    # Item -1, a free bin, takes the zero at the end of the segment before.
+    place = item.reshape(forest.segments, -1) + np.arange(0, known.size, len(rows) + 1)[:, None]
+    position = known.reshape(-1)[place.reshape(-1)]
     items, positions = [item], [position]
     for number in range(len(geometry.stash)):
         in_slot = placement.unplaced[number : number + 1]
