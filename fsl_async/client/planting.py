@@ -89,12 +89,7 @@ class Grove:
     @cached_property
     def digest(self) -> bytes:
         """`derivation.tree_digest` of the part that brings these trees."""
-        return digest_of_trees([tree_bytes(planted.tree) for planted in self.planted.values()])
-
-
-def tree_bytes(tree: kernels.Tree) -> memoryview:
-    """A forest's trees as they travel: words, then bits. Copied once, because they are most of what a client sends."""
-    return np.concatenate([tree.words.reshape(-1).view(np.uint8), tree.bits.reshape(-1)]).data
+        return digest_of_trees([planted.tree.to_bytes() for planted in self.planted.values()])
 
 
 def check_rows(block: Sparse, rows: npt.ArrayLike) -> RowNumbers:
@@ -148,19 +143,22 @@ def _place(
 ) -> tuple[list[npt.NDArray[np.int32]], list[Positions], npt.NDArray[np.int32]]:
     """Place rows: per forest the item of every tree and its position in the tree's bin; and the items left over."""
     forest = geometry.bins
-    permuted = [
-        kernels.Permutation(config.placement_key(index), segment, geometry.rows).forward(rows)
-        for segment in range(forest.segments)
-    ]
-    spots = np.stack(permuted, axis=1) if len(rows) else np.zeros((0, forest.segments), dtype=np.uint32)
-    slot, column = spots % forest.positions, spots // forest.positions
-    placement = kernels.place((column % forest.bins).astype(np.uint32), forest.bins, randomness(KEY_BYTES))
+    spots = np.stack(
+        [
+            kernels.Permutation(config.placement_key(index), segment, geometry.rows).forward(rows)
+            for segment in range(forest.segments)
+        ]
+    )
+    column = spots // np.uint32(forest.positions)
+    leaf = column // np.uint32(forest.bins)
+    bins = column - leaf * np.uint32(forest.bins)
+    placement = kernels.place(np.ascontiguousarray(bins.T), forest.bins, randomness(KEY_BYTES))
     item = placement.rows_of_bin
-    segment = np.arange(forest.trees) // forest.bins
-    leaf_position = (column // forest.bins) * forest.positions + slot
-    position = np.zeros(forest.trees, dtype=np.uint32)
-    filled = item >= 0
-    position[filled] = leaf_position[item[filled], segment[filled]]
+    known = np.zeros((forest.segments, len(rows) + 1), dtype=np.uint32)
+    known[:, :-1] = spots - (column - leaf) * np.uint32(forest.positions)
+    # Item -1, a free bin, takes the zero at the end of the segment before.
+    place = item.reshape(forest.segments, -1) + np.arange(0, known.size, len(rows) + 1)[:, None]
+    position = known.reshape(-1)[place.reshape(-1)]
     items, positions = [item], [position]
     for number in range(len(geometry.stash)):
         in_slot = placement.unplaced[number : number + 1]

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async import kernels
-from fsl_async.client.planting import Grove, Planted, tree_bytes
+from fsl_async.client.planting import Grove, Planted
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import dense_mask, public_schedule, tag_keys
 from fsl_async.digests import Buffer, Domain, digest
@@ -34,14 +34,14 @@ Payloads = Mapping[int, Elements]
 Bytes = npt.NDArray[np.uint8]
 
 
-def retrieval_part(config: RoundConfig, grove: Grove) -> bytearray:
+def retrieval_part(config: RoundConfig, grove: Grove) -> memoryview:
     """The public part of a retrieval: trees and selection hints."""
     return _fill(Layout.retrieval(config.shape), {**_tree_pieces(config, grove), **_select_pieces(config, grove)})
 
 
 def submission_part(
     config: RoundConfig, client: str, grove: Grove, updates: Mapping[int, SparseUpdate], trees: Trees
-) -> bytearray:
+) -> memoryview:
     """The public part of a submission.
 
     Args:
@@ -186,15 +186,15 @@ def _is_authentic(grove: Grove, layout: AnswerLayout, block: int, answers: tuple
 Pieces = dict[tuple[ForestKey, str], Buffer]
 
 
-def _fill(layout: Layout, pieces: Pieces) -> bytearray:
-    part = bytearray(layout.size)
+def _fill(layout: Layout, pieces: Pieces) -> memoryview:
+    part = np.empty(layout.size, dtype=np.uint8).data  # unlike a bytearray, in huge pages where it is long
     for piece in layout.pieces:
         part[piece.start : piece.stop] = pieces[piece.key, piece.kind]
     return part
 
 
 def _tree_pieces(config: RoundConfig, grove: Grove) -> Pieces:
-    return {(key, "tree"): tree_bytes(grove.planted[key].tree) for key, _ in forests_of(config.shape)}
+    return {(key, "tree"): grove.planted[key].tree.to_bytes() for key, _ in forests_of(config.shape)}
 
 
 def _select_pieces(config: RoundConfig, grove: Grove) -> Pieces:
@@ -250,9 +250,10 @@ def _spread(task: Task, index: int, grove: Grove, update: SparseUpdate | None) -
 
 def _places_among(planted: RowNumbers, rows: RowNumbers, name: str, task: Task) -> npt.NDArray[np.intp]:
     """The index of each updated row among those that may be updated."""
-    order = np.argsort(planted, kind="stable")
+    order, asked = np.argsort(planted), np.argsort(rows)
     ascending = planted[order]
-    found = np.searchsorted(ascending, rows)
+    found = np.empty(len(rows), dtype=np.intp)
+    found[asked] = np.searchsorted(ascending, rows[asked])  # in order: in any other, most look-ups miss the cache
     known = found < len(planted)
     known[known] = ascending[found[known]] == rows[known]
     if not known.all():
@@ -263,6 +264,8 @@ def _places_among(planted: RowNumbers, rows: RowNumbers, name: str, task: Task) 
 def _payload(task: Task, forest: Forest, planted: Planted, payload: Elements) -> Elements:
     """The payload of each tree of a forest: (trees, payload elements); a count of 1 at the end where there are any."""
     values = payload[planted.item]  # item -1, a dummy, takes the zero row at the end
+    if forest.positions == 1 and not forest.count_elements:
+        return values
     elements = task.ring.zeros(forest.trees, forest.payload_elements)
     rows = elements[:, : forest.positions * forest.width]
     rows.reshape(forest.trees, forest.positions, forest.width, *elements.shape[2:])[
@@ -288,11 +291,11 @@ def _dense(task: Task, dense: Payloads, plain: Payloads) -> Elements:
 
 def _hints(
     config: RoundConfig, key: ForestKey, forest: Forest, planted: Planted, elements: Elements, salt: bytes
-) -> bytes:
+) -> memoryview:
     planes = kernels.payload_planes(elements.reshape(forest.trees, -1).view(np.uint8))
     convert = kernels.key_schedule(config.convert_key(key.block, salt))
     hints = kernels.make_hints(convert, *planted.leaves, planes, forest.element_bits)
-    return kernels.payload_of_planes(hints, forest.payload_elements * forest.element_bits // 8).tobytes()
+    return kernels.payload_of_planes(hints, forest.payload_elements * forest.element_bits // 8).reshape(-1).data
 
 
 def _proof_pieces(config: RoundConfig, client: str, grove: Grove) -> Pieces:
@@ -307,5 +310,5 @@ def _proof_pieces(config: RoundConfig, client: str, grove: Grove) -> Pieces:
         counters[:, 0] = planted.alphas
         masks = kernels.encrypt_blocks(kernels.key_schedule(mask), counters)
         corrections = kernels.tag_corrections(kernels.key_schedule(tag), *planted.leaves, masks)
-        pieces[key, "proof"] = corrections.tobytes()
+        pieces[key, "proof"] = corrections.reshape(-1).view(np.uint8).data
     return pieces

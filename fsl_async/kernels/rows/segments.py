@@ -237,16 +237,17 @@ def _add_words(elements: Elements, places: RowNumbers, positions: int, totals: E
     flat, width = elements.reshape(-1), totals.shape[1]
     step = max(1, FOLD_CELLS // planes)
     found = np.empty((2, 2, step), np.int64)
-    for start in range(0, len(places) + step, step):
-        turn = start // step & 1
-        if start < len(places):
-            _find(flat, elements.shape, places[start : start + step], positions, width, found[turn])
-        cells, firsts = found[1 - turn]
-        for column in range(width if start else 0):
-            for row in range(min(step, len(places) - start + step)):
+    _find(elements.shape, places[:step], positions, width, found[0], found[0])
+    for start in range(0, len(places), step):
+        now, soon = found[start // step & 1], found[1 - (start // step & 1)]
+        _find(elements.shape, places[start + step : start + 2 * step], positions, width, soon, now)
+        (cells, firsts), (coming, coming_firsts) = now, soon
+        for column in range(width):
+            for row in range(min(step, len(places) - start)):
+                fetch(flat, int(coming[row] + (coming_firsts[row] + column >> shift) * (bins * per_plane)))
                 element = firsts[row] + column
                 place = cells[row] + (element >> shift) * (bins * per_plane) + (element & (per_plane - 1))
-                totals[start - step + row, column] += flat[place]
+                totals[start + row, column] += flat[place]
 
 
 @njit(cache=True, nogil=True)
@@ -256,42 +257,43 @@ def _add_wide(words: Words, places: RowNumbers, positions: int, totals: Words) -
     flat, width = words.reshape(-1), totals.shape[1]
     step = max(1, FOLD_CELLS // planes)
     found = np.empty((2, 2, step), np.int64)
-    for start in range(0, len(places) + step, step):
-        turn = start // step & 1
-        if start < len(places):
-            _find(flat, words.shape, places[start : start + step], positions, width * per_plane, found[turn])
-        cells, firsts = found[1 - turn]
-        for column in range(width if start else 0):
-            for row in range(min(step, len(places) - start + step)):
-                place = cells[row] + firsts[row] * bins + column * (bins * per_plane)
+    _find(words.shape, places[:step], positions, width * per_plane, found[0], found[0])
+    for start in range(0, len(places), step):
+        now, soon = found[start // step & 1], found[1 - (start // step & 1)]
+        _find(words.shape, places[start + step : start + 2 * step], positions, width * per_plane, soon, now)
+        cells, coming = now[0], soon[0]
+        for column in range(width):
+            plane = column * (bins * per_plane)
+            for row in range(min(step, len(places) - start)):
+                fetch(flat, int(coming[row] + plane))
+                place = cells[row] + plane
                 low = flat[place]
-                total = totals[start - step + row, column, 0] + low
-                totals[start - step + row, column, 0] = total
-                totals[start - step + row, column, 1] += flat[place + 1] + np.uint64(total < low)
+                total = totals[start + row, column, 0] + low
+                totals[start + row, column, 0] = total
+                totals[start + row, column, 1] += flat[place + 1] + np.uint64(total < low)
 
 
 @njit(cache=True, nogil=True)
 def _find(
-    flat: Elements,
     shape: tuple[int, int, int, int],
     places: RowNumbers,
     positions: int,
     width: int,
     found: npt.NDArray[np.int64],
+    instead: npt.NDArray[np.int64],
 ) -> None:
-    """Where places' elements are, and have them fetched: rows that are added one step later are in the cache by then.
+    """Where places' elements are: what one step adds has been asked for, row by row, while the step before was added.
 
     Divides by multiplying: half a unit more than an integer below 2^32 is too far from every multiple of a divisor
     below 2^32 for the rounding of doubles to reach it.
 
     Args:
-        flat: one segment's elements, or words.
         shape: leaves, planes, bins, elements of a plane.
         places: the rows' places.
         positions: p, the positions of a leaf.
         width: elements of a row.
-        found: written for every place: where the first element of its leaf and bin is, and how many elements under the
-            leaf come before its own.
+        found: written for every place: where its first plane is, and how many elements in it come before its own.
+        instead: written to `found` where there are no more places, so that nothing else is asked for.
     """
     _, planes, bins, per_plane = shape
     shift = per_plane >> 1
@@ -301,10 +303,10 @@ def _find(
         tree = np.int64((place + 0.5) * per_position)
         leaf = np.int64((tree + 0.5) * per_bin)
         first = (place - tree * positions) * width
-        found[0, row] = cell = (leaf * planes * bins + tree - leaf * bins) * per_plane
-        found[1, row] = first
-        for plane in range(first >> shift, (first + width - 1 >> shift) + 1):
-            fetch(flat, int(cell + plane * (bins * per_plane)))
+        found[0, row] = ((leaf * planes + (first >> shift) - leaf) * bins + tree) * per_plane
+        found[1, row] = first & (per_plane - 1)
+    for row in range(len(places), found.shape[1]):
+        found[0, row], found[1, row] = instead[0, row], instead[1, row]
 
 
 def payload_planes(payloads: Bytes) -> Words:

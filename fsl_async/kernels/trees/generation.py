@@ -20,6 +20,9 @@ from fsl_async.kernels.trees import generation_kernels as kernels
 RING_BITS = (32, 64, 128)
 POSITIONS = (1, 2, 4)
 GREATEST_DEPTH = 32
+BLOCK_BYTES = 16
+TILE = 4096
+"""So many blocks, and what is made of them on the way, stay in the second-level cache."""
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
@@ -55,6 +58,14 @@ class Tree:
         """How many trees these are."""
         return int(self.words.shape[1])
 
+    def to_bytes(self) -> memoryview:
+        """The trees as they travel, words, then bits; a copy only of what does not lie in memory like that already."""
+        words, bits = self.words.reshape(-1).view(np.uint8), self.bits.reshape(-1)
+        joined = self.words.base
+        if isinstance(joined, np.ndarray) and joined is self.bits.base and _is_joined(joined, words, bits):
+            return joined.data
+        return np.concatenate([words, bits]).data
+
 
 def generate(keys: TreeKeys, roots0: Blocks, roots1: Blocks, alphas: Alphas, depth: int) -> tuple[Tree, Blocks, Blocks]:
     """Generate one tree for each pair of roots.
@@ -76,10 +87,24 @@ def generate(keys: TreeKeys, roots0: Blocks, roots1: Blocks, alphas: Alphas, dep
     require("roots1", second, np.uint64, first.shape)
     alphas = read_only("alphas", alphas, np.uint32, (len(first),))
     _check_generation(first, second, alphas, depth)
-    words = np.empty((depth, len(first), 2), dtype=np.uint64)
-    bits = np.zeros((depth, -(-len(first) // 8)), dtype=np.uint8)
+    words, bits = _side_by_side(depth, len(first))
     kernels.grow_pairs(keys.left, keys.right, alphas, kernels.Pair(first, second), words, bits)
     return Tree(words, bits), first, second
+
+
+def _side_by_side(depth: int, trees: int) -> tuple[Words, Bytes]:
+    """Memory for words, and for bits behind them, the bits zeros: so they travel without a copy."""
+    word_bytes, bit_bytes = depth * trees * BLOCK_BYTES, depth * -(-trees // 8)
+    memory = np.empty(word_bytes + bit_bytes, dtype=np.uint8)
+    memory[word_bytes:] = 0
+    words = memory[:word_bytes].view(np.uint64).reshape(depth, trees, 2)
+    return words, memory[word_bytes:].reshape(depth, -(-trees // 8))
+
+
+def _is_joined(whole: Bytes, words: Bytes, bits: Bytes) -> bool:
+    """Whether an array is words and bits, one behind the other, and nothing else."""
+    start, end = whole.ctypes.data, whole.ctypes.data + words.nbytes
+    return words.ctypes.data == start and bits.ctypes.data == end and whole.nbytes == words.nbytes + bits.nbytes
 
 
 def _check_generation(first: Blocks, second: Blocks, alphas: Alphas, depth: int) -> None:
@@ -149,5 +174,9 @@ def tag_corrections(keys: Keys, leaves0: Blocks, leaves1: Blocks, masks: Blocks)
     """
     require("leaves1", leaves1, np.uint64, leaves0.shape)
     require("masks", masks, np.uint64, leaves0.shape)
-    first, second = leaves0 ^ masks, leaves1 ^ masks
-    return encrypt_blocks(keys, first) ^ first ^ encrypt_blocks(keys, second) ^ second
+    corrections = np.empty_like(leaves0)
+    for start in range(0, len(leaves0), TILE):
+        part = slice(start, start + TILE)
+        first, second = leaves0[part] ^ masks[part], leaves1[part] ^ masks[part]
+        corrections[part] = encrypt_blocks(keys, first) ^ first ^ encrypt_blocks(keys, second) ^ second
+    return corrections

@@ -157,7 +157,7 @@ class Client:
         part = Part(Layout.retrieval(self.config.shape), memoryview(retrieval_part(self.config, self.grove)))
         return Query(self.grove.seeds.msk[server], part)
 
-    def public_part(self) -> bytearray:
+    def public_part(self) -> memoryview:
         """The public part of a submission with trees of its own."""
         kept = ~np.isin(self.rows, self.grove.deferred[0])
         update = {0: (self.rows[kept], self.elements[kept])}
