@@ -138,6 +138,23 @@ def test_proofs(isa: str) -> None:
             assert reference.to_ints(proofs[tree])[0] == expected
 
 
+def test_tag_corrections_of_many_trees_are_those_of_each(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(bins=37, leaves=5, planes=1, bits=64, seed=3)
+    at_once = verification_of(case).corrections
+    monkeypatch.setattr("fsl_async.kernels.trees.generation.TILE", 10)
+    np.testing.assert_array_equal(verification_of(case).corrections, at_once)
+
+
+@pytest.mark.parametrize("bins", [1, 7, 8])
+def test_trees_travel_as_words_and_then_bits(bins: int) -> None:
+    """Whether they lie in memory like that, as generated ones do, or not."""
+    tree = Case(bins, leaves=9, planes=1, bits=64, seed=bins).tree
+    expected = tree.words.tobytes() + tree.bits.tobytes()
+    assert bytes(tree.to_bytes()) == expected
+    assert bytes(kernels.Tree(tree.words.copy(), tree.bits.copy()).to_bytes()) == expected
+    assert bytes(kernels.Tree(tree.words[:1], tree.bits).to_bytes()) == tree.words[:1].tobytes() + tree.bits.tobytes()
+
+
 def verification_of(case: Case) -> kernels.Verification:
     masks = kernels.keystream(MASK, nonce=0, count=case.leaves)
     digest_masks = kernels.keystream(DIGEST_MASK, nonce=0, count=case.leaves)
