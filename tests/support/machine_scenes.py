@@ -122,6 +122,7 @@ def _partials_scene() -> Scene:
         p.Joined("b", 2),
         p.Lost("a"),
         p.Doubted("a"),
+        p.Leaving("a"),
         p.Added("a", give.order.number, ("alice", "bob"), 2),
         p.Sealed("a", give.partial, 1, frozenset({"alice", "bob"})),
         p.Wanted(frozenset({"alice"})),

@@ -146,7 +146,7 @@ def partials_walks() -> Iterator[Walk]:
     events = [
         *(partials.Put(tuple(sorted(some))) for some in lists),
         *(event for name in ("a", "b") for event in (partials.Joined(name, 2), partials.Lost(name))),
-        *(partials.Doubted("a"), partials.Wanted(lists[2]), partials.Wanted(lists[0])),
+        *(partials.Doubted("a"), partials.Leaving("b"), partials.Wanted(lists[2]), partials.Wanted(lists[0])),
         *(partials.Added(name, order, ("1", "2"), 2) for name in ("a", "b") for order in range(2, 8, 2)),
         *(partials.Sealed(name, number, 1, some) for name in ("a", "b") for number in (1, 3) for some in lists),
         *(partials.Sealed("a", number, -1, lists[1]) for number in (3, 5, 7)),
