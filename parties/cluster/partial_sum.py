@@ -14,7 +14,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 import trio
@@ -269,10 +269,15 @@ class ClusterSum(RoundSum):
         _log.info("the sum of round %d is cut into %d slices", config.number, len(slices))
         return slices
 
+    @cached_property
+    def _need(self) -> int:
+        """The bytes of the cells of the largest slice."""
+        shape = self._work.begun.config.shape
+        return max(cell_bytes(shape, ledger.some or whole(shape)) for ledger in self._ledgers)
+
     def _fit(self) -> list[str]:
         """The workers that have the memory for a slice."""
-        shape = self._work.begun.config.shape
-        need = max(cell_bytes(shape, ledger.some or whole(shape)) for ledger in self._ledgers)
+        need = self._need
         small = {name for name, hand in self._present.items() if 0 < hand.memory * MOST_OF_MEMORY < need}
         for name in sorted(small - self._small):
             self._crew.observe(Warned(about="compute", explanation=self._too_small(self._present[name], need)))
