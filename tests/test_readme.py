@@ -14,6 +14,8 @@ from tests.support import guide
 
 EXAMPLES = ROOT / "examples"
 LONGEST = 50  # lines that are not blank
+NEEDS = {"cluster.py": "distributed"}
+"""What an example needs beside the package itself."""
 
 
 def names(pattern: str) -> list[str]:
@@ -27,6 +29,8 @@ TESTED = {name.replace("_test.py", ".py") for name in TESTS}
 
 @pytest.mark.parametrize("name", [name for name in names("*.py") if name not in {*TESTS, *TESTED}])
 def test_an_example_runs_and_says_something(name, capsys, monkeypatch):
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name], reason=f"{name} needs it, and it is not installed")
     monkeypatch.syspath_prepend(str(EXAMPLES))
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     assert capsys.readouterr().out.strip()

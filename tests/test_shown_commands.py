@@ -44,6 +44,7 @@ NOT_EXECUTED = {
     r"fsl-async bench .*": "minutes of measurement; tests/parties/commands/test_bench.py has small sizes",
     r"python docs/benchmarks/peers/compare\.py .*": "the same, test_bench_peers.py has small sizes",
     r"fsl-async (scheduler|worker|preflight) s0\.toml": "processes; tests/system/deployment/test_cluster.py runs them",
+    r"fsl-async demo .*": "tests/parties/commands/test_demo.py has the like, with fewer clients and rounds",
     r"python -m transport\.testing .*": "tests/transport/test_conformance.py has the command",
     r"pytest.*": "a reader's own tests; tests/parties/testing/test_guide_to_testing.py runs the page's",
     r"fsl-async (status|rounds|tasks|log-level) .*": "a server in its 18th round; docs/operations.md has the like",

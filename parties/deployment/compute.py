@@ -26,6 +26,10 @@ __all__ = ["WITHOUT_DASK", "belongs_to", "checked_files", "cluster_of", "engine_
 
 WITHOUT_DASK: Final = "compute.engine = \"dask\" needs Dask: pip install 'fsl-async[dask]'"
 
+HIDDEN: Final = (
+    "Dask cannot be loaded: {}; under systemd, it needs ProcSubset=all (examples/deployment/fsl-async-cluster.conf)"
+)
+
 
 def engine_of(file: ServerFile, deployment: Deployment, lane: ComputeLane) -> Engine | None:
     """The engine that a server's file names; None where its own process computes.
@@ -74,6 +78,8 @@ def security_of(compute: ComputeTable) -> Security | None:
         from distributed import Security
     except ImportError as error:
         raise MisuseError(WITHOUT_DASK) from error
+    except OSError as error:
+        raise MisuseError(HIDDEN.format(error)) from error
     if compute.scheduler.startswith("tcp://"):
         return None
     ca, certificate, key = (str(path) for path in checked_files(compute))

@@ -65,7 +65,9 @@ async def run_demo(
     if not 0 <= doors <= MOST_DOORS:
         raise MisuseError(f"0 to {MOST_DOORS} doors expected for each server, got {doors}")
     if compute == "dask" and transport != "tcp":
-        raise MisuseError("workers of a cluster are processes: --compute dask needs --transport tcp")
+        raise MisuseError(
+            "a cluster's workers are processes, which are reached over TCP: --compute dask needs --transport tcp"
+        )
     corpus = load(clients, seed)
     with _progress(report) as progress:
         match transport:
@@ -76,7 +78,7 @@ async def run_demo(
     if summary.doubts:
         raise FslError(f"{'; '.join(summary.doubts)}: zeros were submitted instead of updates")
     clear = _in_the_clear(corpus, clients, rounds)
-    result = _result(corpus, clients, rounds, seed, transport, summary, clear)
+    result = _result(corpus, clients, rounds, seed, (transport, compute), summary, clear)
     if not result["exact"]:
         raise FslError("the private model differs from the one trained in the clear: this must never happen")
     report.result(_text(result), result)
@@ -123,9 +125,10 @@ def _in_the_clear(corpus: Corpus, clients: int, rounds: int) -> Model:
 
 
 def _result(
-    corpus: Corpus, clients: int, rounds: int, seed: int, transport: str, summary: Summary, clear: Model
+    corpus: Corpus, clients: int, rounds: int, seed: int, way: tuple[str, str], summary: Summary, clear: Model
 ) -> dict[str, Any]:
     task = demo_task(clients)
+    transport, compute = way
     words, _ = BLOCKS
     untrained = initial_model()
     trivial_up = sum(block.weights for block in task.blocks) * RING.element_bytes + 16
@@ -135,6 +138,7 @@ def _result(
         "rounds": rounds,
         "seed": seed,
         "transport": transport,
+        "compute": compute,
         "rows": words.rows,
         "width": words.width,
         "select": words.select,
@@ -162,6 +166,8 @@ def _text(result: dict[str, Any]) -> str:
     words = "\n".join(f"  {chapter:20} {' '.join(best)}" for chapter, best in result["telling_words"].items())
     seconds = ", ".join(f"{phase} {value:.2f}" for phase, value in result["seconds"].items())
     setting = f"{result['clients']} clients, {result['rounds']} rounds, {result['transport']}"
+    if result["compute"] == "dask":
+        setting += "; two workers of a cluster add up for S0"
     share = f"{result['select'] / result['rows']:.1%}"
     up = ratio(result["bytes_up_per_client_and_round"], result["trivial_bytes_up"])
     down = ratio(result["bytes_down_per_client_and_round"], result["trivial_bytes_down"])

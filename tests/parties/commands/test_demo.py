@@ -104,6 +104,32 @@ def test_a_small_demo_whose_servers_have_doors_is_exact_too(result):
     assert told["exact"] is True
 
 
+@pytest.mark.slow
+def test_a_small_demo_on_a_cluster_is_exact_too(demo):
+    """A scheduler and two workers are processes, too, and S0 adds up nothing itself."""
+    pytest.importorskip("distributed", reason="the extra `dask` is not installed")
+    code, out, error = demo("--clients", "2", "--rounds", "1", "--transport", "tcp", "--compute", "dask")
+    assert code == ExitCode.OK, error
+    assert "2 clients, 1 rounds, tcp; two workers of a cluster add up for S0." in out
+    assert "yes, bit for bit" in out
+
+
+@pytest.mark.parametrize("transport", ["memory", "unix"])
+def test_a_cluster_without_tcp_is_refused(demo, transport):
+    code, out, error = demo(*SMALL, "--transport", transport, "--compute", "dask")
+    assert (code, out) == (ExitCode.MISUSE, "")
+    assert "--compute dask needs --transport tcp" in error
+
+
+@pytest.mark.parametrize("words", [(), ("--format", "json")])
+def test_a_cluster_without_dask_is_refused_with_what_to_install(demo, monkeypatch, words):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    code, out, error = demo(*SMALL, "--transport", "tcp", "--compute", "dask", *words)
+    assert code == ExitCode.MISUSE
+    assert "pip install 'fsl-async[dask]'" in error
+    assert "exact" not in out
+
+
 @pytest.mark.parametrize(
     ("words", "why"), [(("--doors", "1"), "needs --transport tcp"), (("--doors", "9", "--transport", "tcp"), "0 to 8")]
 )

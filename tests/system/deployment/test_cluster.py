@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,12 @@ from tests.system.deployment.deployed import Deployed, deployed, sum_of
 pytest.importorskip("distributed", reason="the extra `dask` is not installed")
 
 CLIENTS = ("alice", "bob")
+
+CONFINED = (
+    "import ctypes, os, sys; refused = ctypes.CDLL(None).prctl(65, 1, 0, 0, 0);"  # PR_SET_MDWE
+    "sys.exit(77) if refused else os.execv(sys.argv[1], sys.argv[1:])"
+)
+"""Runs a command that can make nothing executable that it has written, as `MemoryDenyWriteExecute=yes` has it."""
 
 
 @pytest.fixture
@@ -133,6 +141,35 @@ def test_a_worker_that_is_stopped_and_goes_on_changes_nothing(site):
     assert site.ended(first) == 4, "the scheduler has let it go, and it ends"
     assert site.stop("s0") == 0
     assert site.stop(second) == 0
+
+
+@pytest.mark.slow
+def test_a_scheduler_runs_where_written_memory_cannot_be_executed_as_its_unit_has_it(site):
+    confined = (sys.executable, "-c", CONFINED)
+    if subprocess.run([*confined, "/bin/true"], check=False).returncode == 77:
+        pytest.skip("this kernel has no PR_SET_MDWE")
+    site.within = {"scheduler": confined}
+    give_cluster(site, "s0")
+    served(site, "s0", count=1)
+    for client in CLIENTS:
+        assert site.submit(client).code == 0
+    assert_sum(site, *CLIENTS)
+    assert site.stop("scheduler") == 0
+
+
+@pytest.mark.slow
+def test_dask_that_cannot_read_proc_is_refused_with_the_unit_s_line(site):
+    """What a server's unit hides, in namespaces of its own: /proc without anything but processes."""
+    hide = 'mount -t proc -o subset=pid proc /proc && exec "$@"'
+    hidden = ("unshare", "--mount", "--pid", "--fork", "sh", "-c", hide, "sh")
+    if subprocess.run([*hidden, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("making namespaces needs root")
+    site.within = {"scheduler": hidden}
+    give_cluster(site, "s0")
+    site.start("scheduler", "s0", "scheduler", "s0.toml")
+    assert site.ended("scheduler") == 3
+    assert "/proc/meminfo" in site.log("scheduler")
+    assert "ProcSubset=all" in " ".join(site.log("scheduler").split())
 
 
 @pytest.mark.slow

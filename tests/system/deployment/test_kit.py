@@ -19,6 +19,9 @@ from tests import ROOT
 KIT = ROOT / "examples" / "deployment"
 UNIT = KIT / "fsl-async@.service"
 DOOR_UNIT = KIT / "fsl-async-door@.service"
+WORKER_UNIT = KIT / "fsl-async-worker@.service"
+SCHEDULER_UNIT = KIT / "fsl-async-scheduler.service"
+UNITS = {"server": UNIT, "door": DOOR_UNIT, "worker": WORKER_UNIT, "scheduler": SCHEDULER_UNIT}
 CONTAINERFILE = KIT / "Containerfile"
 COMPOSE = KIT / "compose.yaml"
 ENOUGH = 20  # tenths of what `systemd-analyze security` calls exposure: from 0 to 100, above 40 it has something to say
@@ -68,7 +71,7 @@ def service_of(path: Path) -> configparser.SectionProxy:
     return parser["Service"]
 
 
-@pytest.mark.parametrize("unit", [UNIT, DOOR_UNIT], ids=["server", "door"])
+@pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
 def test_systemd_finds_nothing_to_say_about_the_unit(unit, tmp_path):
     analyze = tool("systemd-analyze")
     there = tmp_path / unit.name
@@ -76,7 +79,7 @@ def test_systemd_finds_nothing_to_say_about_the_unit(unit, tmp_path):
     assert ran(analyze, "verify", there) == ""
 
 
-@pytest.mark.parametrize("unit", [UNIT, DOOR_UNIT], ids=["server", "door"])
+@pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
 def test_systemd_thinks_the_service_well_shut_in(unit):
     ran(tool("systemd-analyze"), "security", "--offline=true", f"--threshold={ENOUGH}", unit)
 
@@ -91,6 +94,43 @@ def test_a_door_s_unit_runs_a_command_that_exists_and_cannot_read_the_keys_that_
     assert door_unit["User"] != service_of(UNIT)["User"]
     assert door_unit["MemoryDenyWriteExecute"] == "yes"
     assert door_unit["LimitCORE"] == "0"
+
+
+@pytest.mark.parametrize(("unit", "command"), [(WORKER_UNIT, "worker"), (SCHEDULER_UNIT, "scheduler")])
+def test_a_cluster_s_units_run_commands_that_exist_and_start_them_again_when_the_scheduler_has_died(unit, command):
+    service = service_of(unit)
+    program, *words = service["ExecStart"].split()
+    assert Path(program).name == "fsl-async"
+    assert parsed(words) == command
+    assert service["Type"] == "notify"
+    assert service["Restart"] == "on-failure"
+    given_up = {int(code) for code in service["RestartPreventExitStatus"].split()}
+    assert given_up == {ExitCode.USAGE, ExitCode.MISUSE}, "a worker whose scheduler has died ends with another code"
+
+
+@pytest.mark.parametrize("unit", [WORKER_UNIT, SCHEDULER_UNIT])
+def test_a_cluster_s_units_cannot_read_the_server_s_keys_nor_write_a_share_to_a_disk(unit):
+    service = service_of(unit)
+    assert {"-/etc/fsl-async/s0.key", "-/etc/fsl-async/s1.key"} < set(service["InaccessiblePaths"].split())
+    assert service["User"] in (KIT / "fsl-async.sysusers").read_text()
+    assert service["User"] not in (service_of(UNIT)["User"], service_of(DOOR_UNIT)["User"])
+    assert service["LimitCORE"] == "0"
+    assert service["ProtectSystem"] == "strict"
+    assert "StateDirectory" not in service
+
+
+def test_only_a_worker_of_a_cluster_may_compile():
+    assert service_of(WORKER_UNIT)["MemoryDenyWriteExecute"] == "no"
+    assert service_of(WORKER_UNIT)["Environment"].endswith(f"/var/cache/{service_of(WORKER_UNIT)['CacheDirectory']}")
+    assert service_of(SCHEDULER_UNIT)["MemoryDenyWriteExecute"] == "yes"
+
+
+def test_whatever_loads_dask_sees_more_of_proc_than_processes(unit):
+    """Dask reads /proc/meminfo when it is imported."""
+    assert unit["ProcSubset"] == "pid"
+    assert service_of(KIT / "fsl-async-cluster.conf")["ProcSubset"] == "all"
+    for other in (WORKER_UNIT, SCHEDULER_UNIT):
+        assert service_of(other).get("ProcSubset", "all") == "all"
 
 
 def test_the_sample_with_doors_has_its_core_where_the_unit_makes_room(unit):
