@@ -87,11 +87,13 @@ def test_the_fold_finds_every_place(positions, bins):
     places = np.concatenate([ROWS, np.random.default_rng(1).integers(0, MOST, 200)]).astype(np.uint32)
     planes = -(-positions * 3 // 2)
     leaves = -(-MOST // (positions * bins))
-    found = np.empty((2, len(places)), np.int64)  # what is fetched beyond an array is not touched
-    segments._find(np.zeros(8, np.uint64), (leaves, planes, bins, 2), places, positions, 3, found)
+    found, instead = np.empty((2, len(places) + 3), np.int64), np.arange(2 * len(places) + 6).reshape(2, -1)
+    segments._find((leaves, planes, bins, 2), places, positions, 3, found, instead)
     for column, place in enumerate(places.tolist()):
         leaf, bin_ = divmod(place // positions, bins)
-        assert found[:, column].tolist() == [(leaf * planes * bins + bin_) * 2, place % positions * 3]
+        plane, element = divmod(place % positions * 3, 2)
+        assert found[:, column].tolist() == [((leaf * planes + plane) * bins + bin_) * 2, element]
+    assert (found[:, len(places) :] == instead[:, len(places) :]).all()
 
 
 def test_the_places_of_a_union_are_found():
