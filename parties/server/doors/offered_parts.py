@@ -7,6 +7,7 @@ first has a task of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import assert_never
 
 import trio
@@ -22,6 +23,23 @@ __all__ = ["OfferedParts"]
 
 MOST_OFFERS = 4_096
 """Parts that the other server may have offered at one door, and that have not come."""
+
+
+@dataclass(eq=False, slots=True)
+class _Offered:
+    """A part that is offered, and has not come.
+
+    Attributes:
+        visit: in which it was offered.
+        forward: whose it is, and for what.
+        offer: what was said of it.
+        is_wanted: whether the door has been told that it may come.
+    """
+
+    visit: Visit
+    forward: Forward
+    offer: Offer
+    is_wanted: bool = False
 
 
 class OfferedParts:
@@ -40,12 +58,12 @@ class OfferedParts:
         self._desk = desk
         self._door = door
         self._post = post
-        self._offers: dict[int, tuple[Visit, Forward, Offer]] = {}
+        self._offers: dict[int, _Offered] = {}
         self.stored_bytes = 0
 
     def forget(self, visit: Visit) -> None:
         """Forget what was offered in a visit, which is over."""
-        for call in [call for call, (whose, _, _) in self._offers.items() if whose is visit]:
+        for call in [call for call, offered in self._offers.items() if offered.visit is visit]:
             del self._offers[call]
 
     def offer(self, visit: Visit | None, offer: Offer, nursery: trio.Nursery) -> None:
@@ -59,30 +77,34 @@ class OfferedParts:
         if len(self._offers) >= MOST_OFFERS or offer.call in self._offers:
             raise DoorViolationError(self._door, f"has more than {MOST_OFFERS:,} parts that have not come")
         forward = Forward(round_id=offer.round_id, client=offer.client, purpose=offer.purpose, query=offer.query)
-        self._offers[offer.call] = (visit, forward, offer)
+        offered = self._offers[offer.call] = _Offered(visit, forward, offer)
         verdict = self._desk.offers.offered_offhand(forward, offer.part, offer.size)
         if verdict is None:
-            nursery.start_soon(self._judge, offer, forward)
+            nursery.start_soon(self._judge, offered)
         else:
-            self._say_verdict(offer, verdict)
+            self._say_verdict(offered, verdict)
 
-    async def _judge(self, offer: Offer, forward: Forward) -> None:
+    async def _judge(self, offered: _Offered) -> None:
         try:
-            verdict = await self._desk.offers.offered(forward, offer.part, offer.size)
+            verdict = await self._desk.offers.offered(offered.forward, offered.offer.part, offered.offer.size)
         except PeerViolationError:  # the server's own task ends for it
             verdict = Verdict.UNWANTED
-        self._say_verdict(offer, verdict)
+        if self._offers.get(offered.offer.call) is offered:  # else its visit is over, and nobody waits for this
+            self._say_verdict(offered, verdict)
 
-    def _say_verdict(self, offer: Offer, verdict: Verdict) -> None:
-        if verdict is not Verdict.WANTED:
-            self._offers.pop(offer.call, None)
+    def _say_verdict(self, offered: _Offered, verdict: Verdict) -> None:
+        call = offered.offer.call
+        if verdict is Verdict.WANTED:
+            offered.is_wanted = True
+        else:
+            del self._offers[call]
         match verdict:
             case Verdict.WANTED:
-                self._post(Wanted(offer.call))
+                self._post(Wanted(call))
             case Verdict.UNWANTED:
-                self._post(Unwanted(offer.call))
+                self._post(Unwanted(call))
             case Verdict.LATER:
-                self._post(Later(offer.call))
+                self._post(Later(call))
             case _:
                 assert_never(verdict)
 
@@ -90,11 +112,13 @@ class OfferedParts:
         """Take note of a part that has come.
 
         Raises:
-            DoorViolationError: it was not offered.
+            DoorViolationError: it was not wanted.
         """
-        if kept.call not in self._offers:
-            raise DoorViolationError(self._door, f"keeps a part under call {kept.call}, which was not offered")
-        _, forward, offer = self._offers.pop(kept.call)
+        offered = self._offers.get(kept.call)
+        if offered is None or not offered.is_wanted:
+            raise DoorViolationError(self._door, f"keeps a part under call {kept.call}, which was not wanted")
+        del self._offers[kept.call]
+        forward, offer = offered.forward, offered.offer
         if self._desk.offers.kept_offhand(forward, offer.part, kept.part, kept.tree, offer.size):
             self._say_kept(kept, offer, is_on=True)
         else:

@@ -256,7 +256,8 @@ class DoorSession:
 
     def _say_admitted(self, visit: Visit, answer: bytes | Refusal) -> None:
         if isinstance(answer, Refusal):
-            self._visits.pop(visit.number, None)
+            if self._visits.get(visit.number) is visit:
+                del self._visits[visit.number]
             kind: Literal["refused", "no-place"] = "no-place" if isinstance(answer, NoPlace) else "refused"
             self.post(TurnedAway(call=visit.number, kind=kind, reason=answer.reason[:256]))
         elif self._visits.get(visit.number) is not visit:  # it has left meanwhile
@@ -346,7 +347,8 @@ class DoorSession:
         return told_of_no_room(error, self._desk.server.setup.observe)
 
     def _forget(self, call: Call) -> None:
-        if self._calls.pop(call.number, None) is not None:
+        if self._calls.get(call.number) is call:
+            del self._calls[call.number]
             call.visit.call = None
 
     def _say(self, call: Call, message: CoreToDoor, *bulk: Buffer) -> int:
@@ -441,6 +443,10 @@ class DoorSession:
                 busy = RequestRefusedError.because("busy", "its bulk was put too late", 1)
                 self.post(Answered(number), *encode(busy.message))
             return
+        if isinstance(said, Deposited) and (call.has_said.is_set() or not call.is_granted):
+            raise DoorViolationError(
+                self._name, f"puts bulk under call {number} that it was not granted, or puts it twice"
+            )
         call.said = said
         call.has_said.set()
         if isinstance(said, Withdraw):

@@ -15,7 +15,20 @@ import trio.lowlevel
 from fsl_async.error_groups import sole_error
 from fsl_async.errors import ChannelError, MisuseError, PeerViolationError, StorageError
 from fsl_async.wire.codec import decode, encode
-from fsl_async.wire.door_messages import AdmitKey, Ask, Begin, Deposited, DoorHello, Granted, Kept, Offer
+from fsl_async.wire.door_messages import (
+    AdmitKey,
+    Admitted,
+    Ask,
+    Begin,
+    Deposited,
+    DoorHello,
+    Granted,
+    Kept,
+    Leave,
+    NotYet,
+    Offer,
+    Withdraw,
+)
 from fsl_async.wire.forward_messages import FromKeeper, OfferPart, PartFollows, PartWanted, forwarding
 from fsl_async.wire.messages import AskOutcome, Enter, Receipt
 from fsl_async.wire.public_part import Layout, Trees
@@ -453,6 +466,107 @@ async def test_what_no_door_says_ends_its_connection_and_no_others(autojump_cloc
         assert len([lost for lost in house.told(DoorLost) if "S0's door-1" in lost.explanation]) == 5
         await take_part(anna)
         assert house.servers[0].status().round.submissions == 1
+
+
+async def brought_in(house, name):
+    """A client's visit at S0's first door: that door's connection to the core, and the visit's number."""
+    house.client(name)
+    link = house.opened["door-1 of 0"].core
+    anna, visit = Identity.generate(name, house.randomness(name)), link.number()
+    said = AdmitKey(call=visit, key=anna.public.channel, payload=Credentials.of(anna, house.task.digest()).encode())
+    assert isinstance((await link.call(visit, said)).message, Admitted)
+    return link, visit
+
+
+async def begun(house, names=("anna", "ben", "carl", "dora")):
+    """A submission with bulk that is about to begin at S0's first door: its connection to the core, and the message."""
+    config = (await house.servers[0].next_round(0)).config
+    name = next(each for each in names if config.carrier(each) == 0)
+    link, visit = await brought_in(house, name)
+    request = submission(config, name)
+    size = len(request.bulk[0])
+    return link, Begin(call=link.number(), visit=visit, request=bytes(encode(request.messages[0])[0]), size=size)
+
+
+async def test_a_request_that_begins_and_ends_in_one_bundle_has_not_begun(autojump_clock):
+    """It is neither counted nor answered, and its client may ask for something else at once."""
+    async with doored((1, 0)) as house:
+        link, begin = await begun(house)
+        counts = house.servers[0].running.quota._counts
+        link.post(begin)
+        link.post(Withdraw(call=begin.call, why="broken-off"))
+        asked = Ask(call=link.number(), visit=begin.visit, request=bytes(encode(Enter(after=5))[0]))
+        assert isinstance((await link.call(asked.call, asked)).message, NotYet)
+        link.post(msgspec.structs.replace(begin, call=link.number()))
+        link.post(Leave(begin.visit))
+        await trio.sleep(1)
+        assert not +counts
+        assert house.servers[0].visitors == 0
+        assert house.servers[0].status().doors[0].connected
+
+
+async def test_a_number_that_a_door_uses_again_does_not_mix_up_calls(autojump_clock):
+    """A door that keeps no order of its numbers: the call that was withdrawn does not take the next one with it."""
+    async with doored((1, 0)) as house:
+        link, begin = await begun(house)
+        link.post(begin)
+        link.post(Withdraw(call=begin.call, why="broken-off"))
+        assert isinstance((await link.call(begin.call, begin)).message, Granted)
+        await trio.sleep(1)
+        link.post(Leave(begin.visit))
+        await trio.sleep(1)
+        assert house.servers[0].visitors == 0
+        counts = house.servers[0].running.quota._counts
+        assert [(kind, count) for (_, kind, _), count in counts.items()] == [(Counted.UNFINISHED, 1)]  # its client left
+
+
+@pytest.mark.parametrize("is_granted", [False, True])
+async def test_bulk_that_was_not_granted_or_is_put_twice_ends_the_door(is_granted, autojump_clock):
+    async with doored((1, 0)) as house:
+        link, begin = await begun(house)
+        put = Deposited(call=begin.call, part=bytes(32), tree=bytes(32), size=begin.size)
+        if is_granted:
+            assert isinstance((await link.call(begin.call, begin)).message, Granted)
+        else:
+            link.post(begin)
+        link.post(put)
+        link.post(put)
+        await trio.sleep(1)
+        (lost,) = house.told(DoorLost)
+        assert "was not granted, or puts it twice" in lost.explanation
+        assert not +house.servers[0].running.quota._counts
+        assert house.servers[0].running.status().submissions == 0
+
+
+async def test_a_part_that_comes_before_it_is_wanted_ends_the_door(autojump_clock):
+    """What is here already is not wanted again: a door that says it has come, before it hears so, changes nothing."""
+    async with doored() as house:
+        config = (await house.servers[0].next_round(0)).config
+        name = next(each for each in ("anna", "ben", "carl", "dora") if config.carrier(each) == 1)
+        async with opened(house.client(name)) as (client,):
+            await take_part(client)
+            await trio.sleep(1)
+            link, run = house.opened["door-1 of 0"].core, house.servers[0].running
+            visit, call = link.number(), link.number()
+            payload = forwarding(house.task.digest())
+            said = AdmitKey(call=visit, key=house.identities[1].public.channel, payload=payload)
+            assert isinstance((await link.call(visit, said)).message, Admitted)
+            link.post(
+                Offer(
+                    call=call,
+                    visit=visit,
+                    round_id=config.round_id(),
+                    client=name,
+                    purpose="submit",
+                    query=0,
+                    part=b"another part".ljust(32),
+                    size=Layout.submission(config.shape, Trees.OWN).size,
+                )
+            )
+            link.post(Kept(call=call, part=b"another part".ljust(32), tree=bytes(32)))
+            await trio.sleep(1)
+            assert any("which was not wanted" in lost.explanation for lost in house.told(DoorLost))
+            assert run.status().submissions == 1
 
 
 async def test_a_server_of_one_process_that_is_forwarded_another_part_ends_and_names_the_other_server(autojump_clock):
