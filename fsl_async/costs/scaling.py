@@ -10,7 +10,7 @@ measured; nothing here reads a clock. `fsl_async.costs.day` plays the same formu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from fsl_async.costs.message_sizes import folded_bytes
@@ -27,6 +27,7 @@ __all__ = [
     "Line",
     "Load",
     "Part",
+    "Retrieval",
     "Stage",
     "capacity",
     "evaluation",
@@ -70,6 +71,29 @@ class Line:
         """Seconds for a client that brings so many bytes."""
         return self.client + self.megabyte * size / MEGABYTE
 
+    def __add__(self, other: Line) -> Line:
+        """What both are together."""
+        return Line(self.client + other.client, self.megabyte + other.megabyte)
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Seconds that the parts of a server spend on a retrieval beside its answer, by what the client brings in all.
+
+    Its submission has the trees of the retrieval, as in a task with `updates = "retrieved"`: nothing comes twice.
+
+    Attributes:
+        loop: the event loop of a server without doors.
+        writer: the thread that writes its store.
+        core: a core with doors.
+        door: a door.
+    """
+
+    loop: Line
+    writer: Line
+    core: Line
+    door: Line
+
 
 @dataclass(frozen=True)
 class Constants:
@@ -93,6 +117,7 @@ class Constants:
         record: bytes that the store keeps of a client beside its bulk.
         disk: bytes that the disk writes in a second, durably.
         waiting: bytes of memory of a core for each client in a round.
+        retrieval: what a retrieval before a submission adds; None where it was not measured.
     """
 
     machine: str
@@ -112,6 +137,7 @@ class Constants:
     record: float
     disk: float
     waiting: float
+    retrieval: Retrieval | None = None
 
 
 ANOTHER_MACHINE = Constants(
@@ -195,7 +221,8 @@ class Host:
         link: bits that the servers send each other in a second, each way.
         servers: how many servers share the processors: 1, or 2 where both are on one machine.
         clients: seconds of processors that each client takes on the same machine; 0 where clients have their own.
-        answers: seconds of one thread to answer a client's retrieval; 0 where retrievals are not counted.
+        answers: seconds of one thread to answer a client's retrieval; 0 where retrievals are not counted, and neither
+            is what the constants say of them.
 
     Raises:
         MisuseError: a number is out of range.
@@ -249,6 +276,8 @@ def evaluation(load: Load, constants: Constants) -> float:
 def stages(load: Load, host: Host, constants: Constants) -> tuple[Stage, ...]:
     """Every part of a server through which a client's submission goes, in this order; the shared processors last."""
     size, disk = load.size, (constants.written * load.size + constants.record) / constants.disk
+    if host.answers:
+        constants = _with_retrieval(constants)
     before = (
         (Stage("doors", constants.door.at(size), host.doors),)
         if host.doors
@@ -267,6 +296,20 @@ def stages(load: Load, host: Host, constants: Constants) -> tuple[Stage, ...]:
         after,
         *adding,
         Stage("processors", host.servers * busy + host.clients, host.threads),
+    )
+
+
+def _with_retrieval(constants: Constants) -> Constants:
+    """The constants of a client that retrieves before it submits, as far as that was measured."""
+    asking = constants.retrieval
+    if asking is None:
+        return constants
+    return replace(
+        constants,
+        loop=constants.loop + asking.loop,
+        writer=constants.writer + asking.writer,
+        core=constants.core + asking.core,
+        door=constants.door + asking.door,
     )
 
 

@@ -70,7 +70,7 @@ def of_this_machine(
         The task file (task.toml) of which is said how many clients this host serves in an hour.
     constants:
         With `--task`: the file in which `bench server --calibrate` has stored what it measured on this machine; by
-        default it is measured now, in about a minute.
+        default it is measured now, in about two minutes.
     doors:
         With `--task`: the doors of the server; by default none.
     network:
@@ -97,7 +97,8 @@ def of_this_machine(
         With `server`: this figure alone; may be given several times. Without it, all but `large`, which takes memory
         of many gigabytes.
     calibrate:
-        With `server`: measure the constants of `plan --doors` instead, in about a minute, and store them in this file.
+        With `server`: measure the constants of `plan --doors` instead, in about two minutes, and store them in this
+        file.
     targets:
         For developers of the kernels: each figure's targets, and whether they are met.
     """

@@ -2,7 +2,8 @@
 
 The formulae are the scaling model's (`fsl_async.costs.scaling`) with constants of this machine. What a server computes
 for one client, its submission's evaluation and the answer to its retrieval, is measured with the task's own blocks on
-all processors, and takes the place of what the constants say of evaluation.
+all processors, and takes the place of what the constants say of evaluation. What messages take, those of a retrieval
+included, comes from the constants.
 
 Rules: constants of another machine are refused, because the sentence speaks of this one; what a task's server has no
 room for is not measured, and the sentence says that it does not fit; nothing is sent anywhere.
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
+from time import process_time
 from typing import Any
 
 import msgspec
@@ -33,7 +35,7 @@ from fsl_async.server.retrieval import PermutedModel, Query
 from fsl_async.task import Task
 from fsl_async.union import union_task
 from fsl_async.wire.public_part import SALT_BYTES, Layout, Part, Trees, dense_bytes
-from parties.commands.bench.measures import cores, run_all, this_machine, timed
+from parties.commands.bench.measures import cores, run_all, this_machine
 from parties.commands.bench.results import BenchReport
 from parties.commands.bench.server.adding import add_together
 from parties.commands.bench.server.calibrating import calibrated
@@ -112,6 +114,11 @@ def plan_of_this_host(asked: Asked, progress: Callable[[str], None]) -> ServerPl
     host = Host(cores(), asked.doors, MEGABIT * asked.network, MEGABIT * asked.link)
     clients = max(2, task.quorum, min(100, task.max_clients))
     constants = _constants(asked.constants, progress)
+    if _retrieves(task) and constants.retrieval is None:
+        raise MisuseError(
+            f"{asked.constants} says nothing of retrievals, which clients of task {task.name!r} need to submit: "
+            f"measure anew with `fsl-async bench server --calibrate {asked.constants}`, or leave out --constants"
+        )
     memory = float(total_and_free_memory()[0]) if MEMINFO.exists() else 0.0
     planned = partial(plan_server, task, clients=clients, dtype=DTYPE, memory=memory)
     plan = planned(host=host, constants=constants)
@@ -129,12 +136,22 @@ def sentence(plan: ServerPlan) -> str:
     first = f"the first limit is the {limit.first.part}"
     does = "retrieves once and submits once" if plan.host.answers else "submits once"
     short = [f"{size(needed)} of {name}, and there are {size(had)}" for name, needed, had in plan.rooms.short()]
+    omitted = _omitted(plan.task)
     if short:
         return (
             f'This host does not serve your task "{name}": a server needs {"; ".join(short)}. With enough, this host '
-            f"serves {served}, each of which {does}, while a round is open; then {first}."
+            f"serves {served}, each of which {does}, while a round is open; then {first}.{omitted}"
         )
-    return f'This host serves {served} "{name}", each of which {does}, while a round is open; {first}.'
+    return f'This host serves {served} "{name}", each of which {does}, while a round is open; {first}.{omitted}'
+
+
+def _omitted(task: Task) -> str:
+    """What a server of the task does that is not counted, as a sentence."""
+    omitted = [
+        *(["the proof of the bound"] if task.bound is not None else []),
+        *(["the union before the round"] if task.alignment == "union" else []),
+    ]
+    return f" Not counted: {' and '.join(omitted)}." if omitted else ""
 
 
 def hourly(plan: ServerPlan) -> float:
@@ -144,7 +161,7 @@ def hourly(plan: ServerPlan) -> float:
 
 def _constants(path: Path | None, progress: Callable[[str], None]) -> Constants:
     if path is None:
-        progress("measuring this machine, about a minute; `--constants FILE` takes what was measured before")
+        progress("measuring this machine, about two minutes; `--constants FILE` takes what was measured before")
         return calibrated(lambda step: progress(f"measuring {step}"))
     constants = load_constants(path)
     if constants.machine != this_machine():
@@ -178,8 +195,13 @@ def work_of_a_client(task: Task) -> Work:
     together = min(MOST_TOGETHER, at_once(shape, cores()))
     state, submissions = Aggregate(config, 0, bytes(32)), [client.submission()] * together
     adding = _seconds(lambda: add_together(state, submissions, cores()))
-    answers = client.answers() if task.protocol == "ssa" and task.updates == "retrieved" else None
-    return Work(cores() * adding / together, cores() * _seconds(answers) if answers else 0.0)
+    answers = client.answers() if _retrieves(task) else None
+    return Work(adding / together, _seconds(answers) if answers else 0.0)
+
+
+def _retrieves(task: Task) -> bool:
+    """Whether a client must retrieve before it submits."""
+    return task.protocol == "ssa" and task.updates == "retrieved" and any(task.sparse_blocks())
 
 
 def _summed(task: Task) -> Task:
@@ -210,12 +232,10 @@ class _Client:
         commitments = grove.seeds.commitments(self.config.round_id(), "client")
         return Submission("client", grove.seeds.msk[0], commitments, grove.digest, part, part, memoryview(b""), salt)
 
-    def answers(self) -> Callable[[], None] | None:
-        """What answers its retrieval; None where no block has rows to retrieve."""
+    def answers(self) -> Callable[[], None]:
+        """What answers its retrieval."""
         shape, grove = self.config.shape, self.grove()
         model = {block.name: np.zeros((block.rows, block.width), DTYPE) for _, block in shape.sparse_blocks()}
-        if not model:
-            return None
         trees = Part(Layout.retrieval(shape), memoryview(retrieval_part(self.config, grove)))
         tables, query = PermutedModel(self.config, 0, model), Query(grove.seeds.msk[0], trees)
 
@@ -229,6 +249,14 @@ class _Client:
 
 
 def _seconds(work: Callable[[], Any]) -> float:
-    """The median of a few turns, after one that compiles."""
+    """Seconds of processors, of all threads: the median of a few turns, after one that compiles.
+
+    They are not those of the clock, so that other work on the host disturbs them little, as in the constants.
+    """
     work()
-    return median(timed(work) for _ in range(REPETITIONS))
+    taken = []
+    for _ in range(REPETITIONS):
+        begun = process_time()
+        work()
+        taken.append(process_time() - begun)
+    return median(taken)

@@ -65,7 +65,7 @@ def _numbers(fields: dict[str, Any], above: str = "") -> list[tuple[str, float]]
     found: list[tuple[str, float]] = []
     for name, value in fields.items():
         if isinstance(value, dict):
-            found += _numbers(value, f"{name}.")
-        elif not isinstance(value, str):
+            found += _numbers(value, f"{above}{name}.")
+        elif isinstance(value, int | float):
             found.append((above + name, value))
     return found

@@ -11,6 +11,7 @@ from fsl_async.costs.scaling import (
     ANOTHER_MACHINE,
     Host,
     Line,
+    Retrieval,
     capacity,
     evaluation,
     load_of,
@@ -88,6 +89,21 @@ def test_processors_are_shared_by_all_that_computes() -> None:
     assert processors.work == pytest.approx(sum(stage.work for stage in parts if stage.computes))
     both = stages(load, Host(threads=4, servers=2, clients=0.004), ANOTHER_MACHINE)[-1]
     assert both.work == pytest.approx(2 * processors.work + 0.004)
+
+
+def test_a_retrieval_takes_its_share_of_every_part_only_where_it_is_answered() -> None:
+    load = load_of(LARGE)
+    lines = Retrieval(loop=Line(0.1, 0.0), writer=Line(0.2, 0.0), core=Line(0.3, 0.0), door=Line(0.4, 1.0))
+    constants = replace(ANOTHER_MACHINE, retrieval=lines)
+    for doors, more in ((0, {"event loop": 0.1, "writer": 0.2}), (2, {"core": 0.3, "doors": 0.4 + load.size / 1e6})):
+        plain = {stage.part: stage.work for stage in stages(load, Host(doors=doors), constants)}
+        asked = {stage.part: stage.work for stage in stages(load, Host(doors=doors, answers=0.5), constants)}
+        assert plain == {stage.part: stage.work for stage in stages(load, Host(doors=doors), ANOTHER_MACHINE)}
+        assert asked["answers"] == 0.5
+        assert asked["processors"] == pytest.approx(plain["processors"] + 0.5 + sum(more.values()))
+        for part, work in plain.items():
+            if part != "processors":
+                assert asked[part] == pytest.approx(work + more.get(part, 0.0))
 
 
 def test_a_bigger_host_shortens_the_fold_and_a_slower_link_the_ending_not() -> None:

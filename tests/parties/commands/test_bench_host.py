@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fsl_async import Dense, Ring, Sparse, Task
-from fsl_async.costs.scaling import ANOTHER_MACHINE, Constants, evaluation, load_of
+from fsl_async.costs.scaling import ANOTHER_MACHINE, Constants, Line, Retrieval, evaluation, load_of
 from parties.commands.application import app, main
 from parties.commands.bench import host
 from parties.commands.bench.host import Work, work_of_a_client
@@ -29,7 +29,8 @@ blocks = [
     {type = "dense", name = "head", size = 3},
 ]
 """
-HERE = replace(ANOTHER_MACHINE, machine=this_machine())
+ASKING = Retrieval(Line(2e-3, 1e-3), Line(4e-4, 0), Line(1e-3, 1e-3), Line(3e-3, 2e-3))
+HERE = replace(ANOTHER_MACHINE, machine=this_machine(), retrieval=ASKING)
 SIZES = "--rows 600 --select 9 --width 2 --bits 64 --clients 2"
 
 
@@ -101,7 +102,7 @@ def test_without_constants_this_machine_is_measured(run, monkeypatch: pytest.Mon
     monkeypatch.setattr(host, "calibrated", measured)
     code, out, err = run("--task task.toml")
     assert (code, asked) == (ExitCode.OK, ["measured"])
-    assert "about a minute" in err
+    assert "about two minutes" in err
     assert "measuring everything" in err
     assert "clients an hour for your task" in out
 
@@ -113,6 +114,7 @@ def test_what_was_measured_with_the_task_takes_the_place_of_what_constants_say(r
     assert stages["evaluation"]["work"] == pytest.approx(3.0)
     assert stages["answers"]["work"] == pytest.approx(5.0)
     assert stages["processors"]["work"] > 8.0
+    assert stages["event loop"]["work"] == pytest.approx((HERE.loop + ASKING.loop).at(load_of(TASK).size))
 
 
 def test_a_task_that_has_no_room_here_is_not_measured_and_said_not_to_fit(run, monkeypatch) -> None:
@@ -163,6 +165,7 @@ def test_a_task_without_submissions_is_refused_before_anything_is_measured(folde
     [
         ("--task task.toml --constants there.json", "measure this one with"),
         ("--task task.toml --constants gone.json", "gone.json cannot be read"),
+        ("--task task.toml --constants unasked.json", "unasked.json says nothing of retrievals"),
         ("--task task.toml --constants here.json --doors 2000", "doors: a number from 0 to 1000"),
         ("--task task.toml --constants here.json --network 0", "bits per second above 0"),
         ("--task task.toml --rows 600", "name the suite that the other options are for"),
@@ -173,6 +176,7 @@ def test_a_task_without_submissions_is_refused_before_anything_is_measured(folde
 )
 def test_options_that_do_not_fit_are_refused(words: str, reason: str, folder: Path, run) -> None:
     save_constants(folder / "there.json", ANOTHER_MACHINE)
+    save_constants(folder / "unasked.json", replace(HERE, retrieval=None))
     code, out, err = run(words)
     assert code == ExitCode.MISUSE
     assert reason in err
@@ -189,8 +193,27 @@ def test_neither_a_suite_nor_a_task_is_a_usage_error(monkeypatch, capsys: pytest
     assert "name a suite to measure, or give --task" in captured.err
 
 
+@pytest.mark.parametrize(
+    ("settings", "omitted"),
+    [
+        ('updates = "any"', ""),
+        ('alignment = "union"', "Not counted: the union before the round."),
+        ("bound = 1.0", "Not counted: the proof of the bound."),
+    ],
+)
+def test_what_is_not_counted_is_said(settings: str, omitted: str, folder: Path, run) -> None:
+    text = SHOP.replace("min_clients", f"{settings}\nmin_clients").replace("bits = 64", "bits = 128")
+    (folder / "kind.toml").write_text(text)
+    code, out, _ = run("--task kind.toml --constants here.json")
+    assert code == ExitCode.OK
+    first = out.splitlines()[0]
+    assert first.endswith(f". {omitted}" if omitted else ".")
+    assert ("Not counted" in first) is bool(omitted)
+
+
 SPARSE = Sparse("items", rows=600, width=2, select=9)
 COMMON = {"ring": Ring(64, fraction_bits=24), "min_clients": 2, "max_clients": 100}
+TASK = Task(name="shop", blocks=(SPARSE, Dense("head", size=3)), **COMMON)
 
 
 @pytest.mark.parametrize(

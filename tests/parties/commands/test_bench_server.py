@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fsl_async.costs.scaling import ANOTHER_MACHINE
+from fsl_async.costs.scaling import ANOTHER_MACHINE, load_of
 from parties.commands.application import app
 from parties.commands.bench.server import adding, calibrating, figures, parts
 from parties.commands.bench.server.deployed import Deployed, RoundTaken, take_rounds
@@ -135,6 +135,7 @@ def test_constants_are_measured_and_stored(
     assert constants.fold > 0
     assert constants.leaf >= 0  # a difference of measurements, which at this size may be lost in their scatter
     assert constants.disk > 0
+    assert constants.retrieval is not None
     assert constants != ANOTHER_MACHINE
 
 
@@ -155,6 +156,19 @@ def test_lines_go_through_both_points_and_are_never_negative() -> None:
     assert line.at(2e6) == pytest.approx(0.018)
     assert calibrating._through(1e5, 0.005, 2e6, 0.001).megabyte == 0
     assert calibrating._through(1e6, 0.001, 2e6, 0.018).client == 0
+
+
+def test_what_a_retrieval_adds_is_the_difference_of_deployments() -> None:
+    def deployments(loop: float) -> calibrating._Deployments:
+        until, outcome = Spent(loop=100 * loop), Spent(loop=100 * loop + 1)
+        taken = RoundTaken(core=[[until, outcome], [until, outcome]])
+        return calibrating._Deployments(taken, taken, (figures.SMALL, figures.LARGE))
+
+    line = deployments(0.5).line_beside(deployments(0.2), calibrating._loop)
+    few, many = figures.LARGE.clients, figures.SMALL.clients
+    first, second = (load_of(size.task()).size for size in (figures.SMALL, figures.LARGE))
+    assert line.at(first) == pytest.approx(30 / many)
+    assert line.at(second) == pytest.approx(30 / few)
 
 
 def test_a_thread_is_named_by_what_it_does() -> None:

@@ -59,6 +59,9 @@ def test_constants_come_back_from_their_file(tmp_path: Path) -> None:
     assert load_constants(tmp_path / "constants.json") == mine
 
 
+NEGATIVE = {name: {"client": 0.1, "megabyte": -0.1 * (name == "door")} for name in ("loop", "writer", "core", "door")}
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -67,6 +70,7 @@ def test_constants_come_back_from_their_file(tmp_path: Path) -> None:
         ('{"version": 1, "constants": {"machine": "x"}}', "missing required field"),
         ("{old}", "of version 0, not 1"),
         ("{negative}", "leaf: a number from 0 expected"),
+        ("{retrieval}", "retrieval.door.megabyte: a number from 0 expected"),
         ("{strange}", "unknown field"),
     ],
 )
@@ -77,6 +81,7 @@ def test_other_files_are_refused_by_name(tmp_path: Path, content: str, expected:
     content = {
         "{old}": json.dumps(good | {"version": 0}),
         "{negative}": json.dumps(good | {"constants": good["constants"] | {"leaf": -1.0}}),
+        "{retrieval}": json.dumps(good | {"constants": good["constants"] | {"retrieval": NEGATIVE}}),
         "{strange}": json.dumps(good | {"more": 1}),
     }.get(content, content)
     path.write_text(content)

@@ -1,8 +1,9 @@
-"""Measures the constants of the scaling model (`fsl_async.costs.scaling`) on this machine, in less than a minute.
+"""Measures the constants of the scaling model (`fsl_async.costs.scaling`) on this machine, in about two minutes.
 
 Evaluation, files and the fold are measured by themselves, with all processors busy: processors that share a core, or
 memory, are slower then, and so they are in a round. What a client takes of the event loop, of the store's thread, of a
 core and of a door is measured in deployments of two servers with clients of two sizes; a line is drawn through both.
+What a retrieval adds is the difference to the same deployments with clients that retrieve first.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 import trio
 
-from fsl_async.costs.scaling import ANOTHER_MACHINE, Constants, Line, load_of
+from fsl_async.costs.scaling import ANOTHER_MACHINE, Constants, Line, Retrieval, load_of
 from fsl_async.digests import Domain, digest
 from parties.commands.bench.measures import cores, this_machine
 from parties.commands.bench.server.adding import add_together
 from parties.commands.bench.server.deployed import Deployed, RoundTaken, take_rounds
 from parties.commands.bench.server.figures import DOORS, LARGE, SMALL, Size
 from parties.commands.bench.server.parts import LARGE_PART, SMALL_PART, store_in_folder
-from parties.commands.bench.server.spent import Spent, require_proc
+from parties.commands.bench.server.spent import require_proc
 from parties.commands.bench.workload import Case, aggregate, client_of
 
 __all__ = ["calibrated", "constants_table"]
@@ -55,24 +56,34 @@ def calibrated(progress: Callable[[str], None]) -> Constants:
     alone = _Deployments.measure(0)
     progress(f"two servers with {DOORS} doors each")
     doors = _Deployments.measure(DOORS)
+    progress("the same with clients that retrieve first")
+    asking, asking_doors = (_Deployments.measure(count, retrieves=True) for count in (0, DOORS))
     return replace(
         alone.with_ending(constants),
         machine=this_machine(),
-        loop=alone.line(lambda taken, moment: taken.core_until(moment).loop),
-        writer=alone.line(lambda taken, moment: taken.core_until(moment).writer),
+        loop=alone.line(_loop),
+        writer=alone.line(_writer),
         core=doors.line(_core),
-        door=doors.line(lambda taken, moment: taken.doors_until(moment).total),
+        door=doors.line(_doors),
+        retrieval=Retrieval(
+            loop=asking.line_beside(alone, _loop),
+            writer=asking.line_beside(alone, _writer),
+            core=asking_doors.line_beside(doors, _core),
+            door=asking_doors.line_beside(doors, _doors),
+        ),
     )
 
 
 def constants_table(constants: Constants) -> list[list[str]]:
     """What was measured, beside the other machine's."""
-    names = (*_LINES, *_UNITS)
-    shown = [[name, *(_shown(name, getattr(each, name)) for each in (constants, ANOTHER_MACHINE))] for name in names]
-    return [["constant", "here", "another machine"], *shown]
+    both = (constants, ANOTHER_MACHINE)
+    shown = [[name, *(_shown(name, getattr(each, name)) for each in both)] for name in (*_LINES, *_UNITS)]
+    asking = [[f"retrieval: {name}", *(_asking(each, name) for each in both)] for name in _PARTS]
+    return [["constant", "here", "another machine"], *shown, *asking]
 
 
 _LINES = ("loop", "writer", "bulk", "core", "door")
+_PARTS = ("loop", "writer", "core", "door")
 _UNITS = {
     "submission": (1e3, "ms"),
     "leaf": (1e9, "ns"),
@@ -91,6 +102,10 @@ def _shown(name: str, value: Any) -> str:
         return f"{1e3 * value.client:.2f} + {1e3 * value.megabyte:.2f} P ms"
     factor, unit = _UNITS[name]
     return f"{factor * value:.3g} {unit}"
+
+
+def _asking(constants: Constants, name: str) -> str:
+    return _shown(name, getattr(constants.retrieval, name)) if constants.retrieval else "not measured"
 
 
 # ---- evaluation
@@ -172,9 +187,24 @@ def _through(first: float, at_first: float, second: float, at_second: float) -> 
 # ---- deployments
 
 
+Taken: TypeAlias = Callable[[RoundTaken, int], float]
+"""Seconds of a part of a server until a moment (`RoundTaken`)."""
+
+
+def _loop(taken: RoundTaken, moment: int) -> float:
+    return taken.core_until(moment).loop
+
+
+def _writer(taken: RoundTaken, moment: int) -> float:
+    return taken.core_until(moment).writer
+
+
 def _core(taken: RoundTaken, moment: int) -> float:
-    spent: Spent = taken.core_until(moment)
-    return spent.loop + spent.writer
+    return _loop(taken, moment) + _writer(taken, moment)
+
+
+def _doors(taken: RoundTaken, moment: int) -> float:
+    return taken.doors_until(moment).total
 
 
 @dataclass(frozen=True)
@@ -186,20 +216,32 @@ class _Deployments:
     sizes: tuple[Size, Size]
 
     @staticmethod
-    def measure(doors: int) -> _Deployments:
+    def measure(doors: int, *, retrieves: bool = False) -> _Deployments:
         sizes = tuple(replace(size, clients=int(FEWER * size.clients)) for size in (SMALL, LARGE))
-        small, large = (take_rounds(Deployed(size.task(), size.clients, doors)) for size in sizes)
+        small, large = (take_rounds(Deployed(size.task(), size.clients, doors, retrieves=retrieves)) for size in sizes)
         return _Deployments(small, large, (sizes[0], sizes[1]))
 
-    def line(self, of: Callable[[RoundTaken, int], float]) -> Line:
-        """Seconds for a client: what asking for the outcome takes is seen with the small ones.
+    def line(self, of: Taken) -> Line:
+        """Seconds for a client."""
+        return self._line(*self._seconds(of))
+
+    def line_beside(self, other: _Deployments, of: Taken) -> Line:
+        """Seconds that a client of these takes beyond one of others of the same sizes."""
+        (small, large), (less_small, less_large) = self._seconds(of), other._seconds(of)
+        return self._line(small - less_small, large - less_large)
+
+    def _line(self, small: float, large: float) -> Line:
+        first, second = (load_of(size.task()).size for size in self.sizes)
+        return _through(first, small, second, large)
+
+    def _seconds(self, of: Taken) -> tuple[float, float]:
+        """For a small client and a large one; what asking for the outcome takes is seen with the small ones.
 
         With the large ones, what follows the last receipt is the round's end, of which there is one.
         """
-        few, many = self.sizes[1].clients, self.sizes[0].clients
+        many, few = (size.clients for size in self.sizes)
         asking = (of(self.small, 1) - of(self.small, 0)) / many
-        loads = [load_of(size.task()).size for size in self.sizes]
-        return _through(loads[0], of(self.small, 1) / many, loads[1], of(self.large, 0) / few + asking)
+        return of(self.small, 1) / many, of(self.large, 0) / few + asking
 
     def with_ending(self, constants: Constants) -> Constants:
         """The seconds of a round's end that grow with nothing, and those that grow with a share."""

@@ -49,6 +49,7 @@ class Deployed:
         starts_doors: whether the servers start them; else they come by themselves.
         threads: of each server's lane; 0: as many as there are processors.
         rounds: how many are run; the last one is measured.
+        retrieves: whether each client retrieves the rows of its update first.
     """
 
     task: Task
@@ -57,6 +58,7 @@ class Deployed:
     starts_doors: bool = True
     threads: int = 0
     rounds: int = 2
+    retrieves: bool = False
 
 
 @dataclass
@@ -242,7 +244,7 @@ class _Run:
 
     async def _take_part(self) -> None:
         words = ["parties.commands.bench.server.members", str(self.folder), str(self.deployed.clients)]
-        words.append(str(self.deployed.rounds))
+        words += [str(self.deployed.rounds), *(["retrieve"] if self.deployed.retrieves else [])]
         async with started("clients", words, self._from_members) as members, trio.open_nursery() as nursery:
             nursery.start_soon(members.hear)
             assert members.process.stdin is not None  # noqa: S101 - asked for

@@ -1,8 +1,10 @@
-"""Clients of a measured deployment as one process: `… -m parties.commands.bench.server.members FOLDER COUNT ROUNDS`.
+"""Clients of a measured deployment as one process.
 
-In each round, once a line comes on stdin, every client connects to both servers, submits, asks for the outcome, and
-leaves, each in a task of its own. Some of them at a time connect and submit; all wait for the outcome together. What is
-told is JSON, a line each, on stdout.
+    … -m parties.commands.bench.server.members FOLDER COUNT ROUNDS [retrieve]
+
+In each round, once a line comes on stdin, every client connects to both servers, retrieves the rows of its update if
+that is asked, submits, asks for the outcome, and leaves, each in a task of its own. Some of them at a time connect and
+submit; all wait for the outcome together. What is told is JSON, a line each, on stdout.
 """
 
 from __future__ import annotations
@@ -61,8 +63,9 @@ def update_of(task: Task, round_number: int, number: int) -> dict[str, Any]:
 class _Members:
     """All clients of the process."""
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(self, folder: Path, count: int, *, retrieve: bool) -> None:
         self.folder = folder
+        self.retrieve = retrieve
         self.deployment = Deployment.load(folder / "task.toml")
         self.identities = [Identity.load(folder / f"{name_of(number)}.key") for number in range(count)]
         self.lane = ThreadLane(1)
@@ -95,7 +98,10 @@ class _Members:
         async with AsyncExitStack() as life:
             async with self.turns:
                 client = await life.enter_async_context(Client(setup))
-                await client.submit(update_of(self.deployment.task, number, place))
+                update = update_of(self.deployment.task, number, place)
+                if self.retrieve:
+                    await client.retrieve({name: rows[0] for name, rows in update.items() if isinstance(rows, tuple)})
+                await client.submit(update)
             self.left -= 1
             if not self.left:
                 _say(received=number, seconds=time.perf_counter() - started)
@@ -109,8 +115,8 @@ def _say(**told: Any) -> None:
     sys.stdout.flush()
 
 
-async def _run(folder: str, count: str, rounds: str) -> None:
-    members = _Members(Path(folder), int(count))
+async def _run(folder: str, count: str, rounds: str, *first: str) -> None:
+    members = _Members(Path(folder), int(count), retrieve=first == ("retrieve",))
     for number in range(1, int(rounds) + 1):
         await members.round(number)
 
