@@ -290,7 +290,9 @@ class _Day:
     def __init__(self, crowd: Crowd, stages: Sequence[Stage], size: float, ending: float) -> None:
         self.crowd = crowd
         self.ending = ending
-        self.last_before = "core" if any(stage.part == "core" for stage in stages) else "writer"
+        parts = {stage.part for stage in stages}
+        self.last_before: Part = "core" if "core" in parts else "writer"
+        self.added: Part = "partial sums" if "partial sums" in parts else "evaluation"
         self.server = _Server(stages, self._passed)
         self.arrivals = arrivals_of(crowd)
         many, rng = len(self.arrivals), np.random.default_rng((crowd.seed, 1))
@@ -376,7 +378,7 @@ class _Day:
             self.receipts.append(self.server.now - float(self.uploaded_at[client]))
             self.counted += 1
             self.in_round += 1
-        elif part == "evaluation":
+        elif part == self.added:
             self.inside_now -= 1
             self.adding -= 1
             self._end_if_done()

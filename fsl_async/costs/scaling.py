@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from fsl_async.costs.message_sizes import folded_bytes
+from fsl_async.costs.workers import SEALED, Workers
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from fsl_async.union import union_task
@@ -35,10 +36,10 @@ __all__ = [
     "memory_bytes",
     "stages",
     "stored_bytes",
+    "worker_hourly",
 ]
 
 MEGABYTE = 1e6
-
 Part: TypeAlias = Literal[
     "network",
     "event loop",
@@ -48,7 +49,9 @@ Part: TypeAlias = Literal[
     "core",
     "disk",
     "link between servers",
+    "network of the workers",
     "evaluation",
+    "partial sums",
     "answers",
     "processors",
 ]
@@ -117,6 +120,7 @@ class Constants:
         record: bytes that the store keeps of a client beside its bulk.
         disk: bytes that the disk writes in a second, durably.
         waiting: bytes of memory of a core for each client in a round.
+        partial: for each byte of a worker's partial sum: received through TLS, and added to the sum.
         retrieval: what a retrieval before a submission adds; None where it was not measured.
     """
 
@@ -137,6 +141,7 @@ class Constants:
     record: float
     disk: float
     waiting: float
+    partial: float = 2.0e-9
     retrieval: Retrieval | None = None
 
 
@@ -223,6 +228,7 @@ class Host:
         clients: seconds of processors that each client takes on the same machine; 0 where clients have their own.
         answers: seconds of one thread to answer a client's retrieval; 0 where retrievals are not counted, and neither
             is what the constants say of them.
+        workers: what evaluates submissions in the server's place; None where its own processors do.
 
     Raises:
         MisuseError: a number is out of range.
@@ -235,6 +241,7 @@ class Host:
     servers: int = 1
     clients: float = 0.0
     answers: float = 0.0
+    workers: Workers | None = None
 
     def __post_init__(self) -> None:
         if self.threads < 1:
@@ -284,10 +291,13 @@ def stages(load: Load, host: Host, constants: Constants) -> tuple[Stage, ...]:
         else (Stage("event loop", constants.loop.at(size)), Stage("files", constants.bulk.at(size), host.threads))
     )
     after = Stage("core", constants.core.at(size)) if host.doors else Stage("writer", constants.writer.at(size))
-    adding: tuple[Stage, ...] = (Stage("evaluation", evaluation(load, constants), host.threads),)
+    if host.workers is None:
+        adding: tuple[Stage, ...] = (Stage("evaluation", evaluation(load, constants), host.threads),)
+    else:
+        adding = _on_workers(load, host.workers, constants)
     if host.answers:
         adding += (Stage("answers", host.answers, host.threads),)
-    busy = sum(stage.work for stage in (*before, after, *adding))
+    busy = sum(stage.work for stage in (*before, after, *adding) if stage.computes)
     return (
         Stage("network", 8 * size / host.network, computes=False),
         *before,
@@ -311,6 +321,26 @@ def _with_retrieval(constants: Constants) -> Constants:
         core=constants.core + asking.core,
         door=constants.door + asking.door,
     )
+
+
+def _on_workers(load: Load, workers: Workers, constants: Constants) -> tuple[Stage, ...]:
+    """What workers do, on hosts of their own, and what the server does with what they send: one partial at a time.
+
+    A worker reads a submission from blobs and compares it with its digest; all cells go to the server every so often.
+    """
+    cells = load.cells / SEALED
+    computing = evaluation(load, constants) + constants.proof * load.size
+    return (
+        Stage("network of the workers", 8 * (load.size + cells) / workers.network, workers.count, computes=False),
+        Stage("evaluation", computing, workers.count * workers.threads, computes=False),
+        Stage("partial sums", max(constants.partial, 8 / workers.network) * cells),
+    )
+
+
+def worker_hourly(load: Load, workers: Workers, constants: Constants) -> float:
+    """Clients that one of these workers adds up in an hour."""
+    one = _on_workers(load, replace(workers, count=1), constants)
+    return 3600 / max(stage.seconds for stage in one if not stage.computes)
 
 
 @dataclass(frozen=True)
@@ -356,16 +386,19 @@ def capacity(load: Load, host: Host, constants: Constants, clients: int) -> Limi
         raise MisuseError(f"clients: at least 1 expected, got {clients}")
     every = stages(load, host, constants)
     first = max(every, key=lambda stage: stage.seconds)
-    return Limit(every, first, clients * first.seconds, ending(load, host, constants))
+    return Limit(every, first, clients * first.seconds, ending(load, host, constants, clients))
 
 
-def ending(load: Load, host: Host, constants: Constants) -> float:
+def ending(load: Load, host: Host, constants: Constants, clients: int) -> float:
     """Seconds from a round's last submission until the next model: the sum folded, shares exchanged and combined.
 
-    The fold runs on all threads that the server has for itself; what follows it is done piece by piece.
+    The fold runs on all threads that the server has for itself; what follows it is done piece by piece. Before it, each
+    worker that has added anybody sends what it has not sent.
     """
     threads = max(1.0, host.threads / host.servers)
     folded = load.cells * constants.fold / threads
+    if host.workers is not None:
+        folded += min(host.workers.count, clients) * load.cells * max(constants.partial, 8 / host.workers.network)
     return constants.ending + folded + load.share * (constants.conclusion + 8 / host.link)
 
 

@@ -41,6 +41,9 @@ def plan(
     memory: float | None = None,
     disk: float | None = None,
     network: float | None = None,
+    workers: str | None = None,
+    worker_network: float | None = None,
+    hourly: float | None = None,
     constants: Path | None = None,
     day: bool = False,
     slow: float = 0.1,
@@ -50,8 +53,8 @@ def plan(
 ) -> int:
     """Compute what a task will cost, whether that pays, and what to change; nothing is run.
 
-    With --doors, --threads, --memory, --disk, --network, --constants or --day it plans a server's host instead: what it
-    is capable of, what it outgrows first, and what would move that.
+    With --doors, --threads, --memory, --disk, --network, --workers, --constants or --day it plans a server's host
+    instead: what it is capable of, what it outgrows first, and what would move that.
 
     Parameters
     ----------
@@ -109,6 +112,13 @@ def plan(
         The room on a server's disk in GiB, to be compared with what is needed.
     network:
         The bandwidth from the clients to a server in megabits per second; by default 10,000.
+    workers:
+        Workers of a cluster that evaluate in the server's place, each on a host of its own: how many, or how many and
+        the threads of each, such as 4,16; without the second, as many threads as the server's host has.
+    worker_network:
+        The bandwidth of each worker's host, and of the server to them, in megabits per second; by default 10,000.
+    hourly:
+        With --workers, a number of clients an hour: says how many such workers they need.
     constants:
         The file in which `bench server --calibrate` has stored what it measured; by default constants of another
         machine.
@@ -123,10 +133,12 @@ def plan(
     """
     from fsl_async.costs.day import Crowd
     from fsl_async.costs.scaling import Host
+    from fsl_async.costs.workers import Workers
     from parties.commands.plan.alone import plan_alone
     from parties.commands.plan.calibration import measure
     from parties.commands.plan.plan import typical
     from parties.commands.plan.run import question_from, read_task, run_plan, run_server_plan, task_from
+    from parties.commands.plan.workers_plan import read_workers
 
     report = Report("plan", form)
     described = {
@@ -140,8 +152,16 @@ def plan(
         "security": security,
     }
 
-    asked = (doors, threads, memory, disk, network, constants)
+    asked = (doors, threads, memory, disk, network, workers, worker_network, hourly, constants)
     of_a_server = day or any(option is not None for option in asked)
+
+    def crew() -> Workers | None:
+        if workers is None:
+            if worker_network is not None:
+                raise MisuseError("worker-network: the plan has no workers; add --workers N,THREADS")
+            return None
+        network = 1e6 * (10_000 if worker_network is None else worker_network)
+        return read_workers(workers, cores if threads is None else threads, network)
 
     async def work() -> None:
         given = {field: value for field, value in described.items() if value is not None}
@@ -160,12 +180,14 @@ def plan(
                     doors=doors or 0,
                     network=1e6 * (10_000 if network is None else network),
                     link=1e6 * link,
+                    workers=crew(),
                 ),
                 constants=constants,
                 dtype=dtype,
                 memory=2**30 * (memory or 0),
                 disk=2**30 * (disk or 0),
                 crowd=Crowd(counted, rounds, 1e6 * upload, slow, leaving, seed=seed) if day else None,
+                hourly=hourly,
                 plot=plot,
                 report=report,
             )

@@ -151,6 +151,7 @@ def run_server_plan(
     memory: float,
     disk: float,
     crowd: Crowd | None,
+    hourly: float | None,
     plot: Path | None,
     report: Report,
 ) -> None:
@@ -165,6 +166,7 @@ def run_server_plan(
         memory: bytes of memory that the host has; 0: not said.
         disk: bytes of its disk; 0: not said.
         crowd: who comes in a day that is to be played.
+        hourly: for how many clients an hour to say how many workers they need; None: not asked.
         plot: the file into which to draw the day; None for no picture.
         report: where the plan is written.
 
@@ -174,7 +176,15 @@ def run_server_plan(
     check_dtype(dtype)
     known = ANOTHER_MACHINE if constants is None else load_constants(constants)
     plan = plan_server(
-        task, clients=clients, host=host, constants=known, dtype=dtype, memory=memory, disk=disk, crowd=crowd
+        task,
+        clients=clients,
+        host=host,
+        constants=known,
+        dtype=dtype,
+        memory=memory,
+        disk=disk,
+        crowd=crowd,
+        hourly=hourly,
     )
     result: dict[str, Any] = {"server": result_of_server(plan)}
     if plot is not None:

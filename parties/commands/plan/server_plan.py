@@ -26,8 +26,10 @@ from fsl_async.costs.scaling import (
     memory_bytes,
     stored_bytes,
 )
+from fsl_async.costs.workers import MOST_WORKERS, SEALED
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
+from parties.commands.plan.workers_plan import WorkersPlan, plan_workers, result_of_workers
 from parties.deployment.memory_need import DOOR_BYTES, message_bytes, server_bytes
 
 __all__ = ["Rooms", "ServerPlan", "Step", "plan_server", "result_of_server"]
@@ -91,6 +93,7 @@ class ServerPlan:
         stuck: why there is no further step.
         crowd: who comes in the day that was played; None where none was.
         day: what became of it.
+        workers: what the workers of a cluster do; None where there is none.
     """
 
     task: Task
@@ -104,6 +107,7 @@ class ServerPlan:
     stuck: str
     crowd: Crowd | None = None
     day: DayReport | None = None
+    workers: WorkersPlan | None = None
 
     @property
     def elsewhere(self) -> bool:
@@ -121,6 +125,7 @@ def plan_server(
     memory: float = 0.0,
     disk: float = 0.0,
     crowd: Crowd | None = None,
+    hourly: float | None = None,
 ) -> ServerPlan:
     """Plan a server.
 
@@ -133,9 +138,10 @@ def plan_server(
         memory: bytes of memory that the host has; 0: not said.
         disk: bytes of its disk; 0: not said.
         crowd: who comes in a day that is to be played.
+        hourly: for how many clients an hour to say how many workers they need; None: not asked.
 
     Raises:
-        MisuseError: a number is out of range, or the task has no sums.
+        MisuseError: a number is out of range, the task has no sums, or workers are asked for and there are none.
     """
     if not 1 <= clients <= task.max_clients:
         raise MisuseError(f"clients: the task admits at most max_clients={task.max_clients}, got {clients}")
@@ -160,6 +166,7 @@ def plan_server(
         stuck=stuck,
         crowd=crowd,
         day=play_day(crowd, limit.stages, load.size, limit.ending) if crowd else None,
+        workers=plan_workers(load, host, constants, clients, hourly),
     )
 
 
@@ -186,6 +193,11 @@ def _steps(load: Load, host: Host, constants: Constants, clients: int) -> tuple[
 def _change(first: Stage, host: Host, constants: Constants) -> tuple[str, Host, Constants] | str:
     """What moves a limit: words, and host and constants then; or why nothing does."""
     match first.part:
+        case "network of the workers" | "evaluation" if host.workers is not None:
+            count = 2 * host.workers.count
+            if count > MOST_WORKERS:
+                return f"{count} workers are more than a plan knows of: divide the clients among several tasks"
+            return f"{count} workers", replace(host, workers=replace(host.workers, count=count)), constants
         case "evaluation" | "answers" | "processors" | "files":
             threads = 2 * host.threads
             return f"a bigger host, of {threads} threads", replace(host, threads=threads), constants
@@ -200,6 +212,11 @@ def _change(first: Stage, host: Host, constants: Constants) -> tuple[str, Host, 
             return f"{2 * host.network / 1e9:g} Gbit/s from clients", replace(host, network=2 * host.network), constants
         case "link between servers":
             return f"{2 * host.link / 1e9:g} Gbit/s between the servers", replace(host, link=2 * host.link), constants
+        case "network of the workers" | "partial sums":
+            return (
+                f"workers send all cells for every {SEALED} clients, and the server adds one such sum after the other: "
+                "divide the rows among several tasks"
+            )
         case "core":
             return "the core is one thread, and nothing on a host moves it: divide the clients among several tasks"
 
@@ -220,6 +237,7 @@ def result_of_server(plan: ServerPlan) -> dict[str, Any]:
         "rooms": asdict(plan.rooms) | {"short": [name for name, _, _ in plan.rooms.short()]},
         "steps": [{"change": step.words, "host": asdict(step.host), **_limit_of(step.limit)} for step in plan.steps],
         "stuck": plan.stuck,
+        "workers": None if plan.workers is None else result_of_workers(plan.workers),
         "day": None if plan.day is None or plan.crowd is None else asdict(plan.day) | {"crowd": asdict(plan.crowd)},
     }
 

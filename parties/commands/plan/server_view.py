@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from fsl_async.costs.day import DayReport, hours_chart
 from fsl_async.costs.scaling import Stage
+from fsl_async.costs.workers import SEALED, Workers
 from fsl_async.errors import MisuseError
 from parties.commands.plan.figures import percent, size
 from parties.commands.plan.server_plan import ServerPlan
 from parties.commands.plan.view import aligned
+from parties.commands.plan.workers_plan import WorkersPlan
 
 __all__ = ["count_text", "draw_day", "server_details", "server_text"]
 
@@ -28,6 +31,7 @@ def server_details(plan: ServerPlan) -> str:
             *aligned(_table(plan)),
             "",
             *_rooms(plan),
+            *([] if plan.workers is None else _workers(plan.workers)),
             "",
             *_advice(plan),
             *([] if plan.day is None else ["", *_day(plan, plan.day)]),
@@ -51,6 +55,8 @@ def _verdict(plan: ServerPlan) -> str:
 def _heading(plan: ServerPlan) -> str:
     host, doors = plan.host, plan.host.doors
     served = f"{doors} door{'s' * (doors > 1)} and a core" if doors else "one process, no doors"
+    if host.workers is not None:
+        served += f", {_hands(host.workers)}"
     return (
         f'task "{plan.task.name}": {plan.clients:,} clients in a round, {size(plan.load.size)} of bulk and '
         f"{plan.load.leaves:,} leaves from each\nhost: {host.threads} threads, {served}; {host.network / 1e6:,.0f} "
@@ -89,6 +95,26 @@ def _rooms(plan: ServerPlan) -> list[str]:
         f"a round: {_seconds(limit.collecting)} to take all clients that come at once, "
         f"{_seconds(limit.ending)} from the last one to the next model",
     ]
+
+
+def _workers(plan: WorkersPlan) -> list[str]:
+    lines = [
+        f"a worker: {count_text(plan.hourly)} clients an hour; {size(plan.reads)} of each to read, "
+        f"{size(plan.sends)} in memory and to send for every {SEALED}"
+    ]
+    if plan.needed is None:
+        return lines
+    needed = plan.needed
+    need = _hands(replace(plan.workers, count=needed.count))
+    said = f"{count_text(needed.hourly)} clients an hour need {need}"
+    rate = f"{count_text(needed.limit.clients_per_hour)} ({needed.limit.first.part})"
+    return [*lines, f"{said}; all in all {rate} an hour are then possible{'' if needed.enough else ', which is less'}"]
+
+
+def _hands(workers: Workers) -> str:
+    return (
+        f"{workers.count:,} worker{'s' * (workers.count > 1)} of {workers.threads} thread{'s' * (workers.threads > 1)}"
+    )
 
 
 def _advice(plan: ServerPlan) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 from fsl_async import Ring, Sparse, Task
 from fsl_async.costs.day import Crowd, arrivals_of, hours_chart, play_all_at_once, play_day, play_stream
 from fsl_async.costs.scaling import ANOTHER_MACHINE, Host, Stage, capacity, load_of
+from fsl_async.costs.workers import Workers
 from fsl_async.errors import MisuseError
 
 LARGE = load_of(Task(name="large", blocks=(Sparse("items", rows=2**20, select=10_486),), ring=Ring(64)))
@@ -41,7 +42,16 @@ def test_parts_that_compute_share_the_processors() -> None:
     assert play_all_at_once(60, [*parts, Stage("processors", 2.0, lanes=1)]).seconds == pytest.approx(121)
 
 
-@pytest.mark.parametrize("host", [Host(2), Host(4, doors=2), Host(16), Host(16, doors=4), Host(64, doors=16)])
+ON_WORKERS = (
+    Host(16, doors=4, link=1e10, workers=Workers(1, 4)),
+    Host(16, doors=4, workers=Workers(3, 16)),
+    Host(2, workers=Workers(2, 2, network=1e8)),
+)
+
+
+@pytest.mark.parametrize(
+    "host", [Host(2), Host(4, doors=2), Host(16), Host(16, doors=4), Host(64, doors=16), *ON_WORKERS]
+)
 def test_clients_that_come_all_at_once_take_what_the_model_says(host: Host) -> None:
     limit = capacity(LARGE, host, ANOTHER_MACHINE, 400)
     assert play_all_at_once(400, limit.stages).seconds == pytest.approx(limit.collecting, rel=0.05)
@@ -60,6 +70,22 @@ def test_everybody_is_counted_or_left_or_came_too_late(changes: dict) -> None:
     assert day.arrived == day.counted + day.left + day.unserved
     assert sum(counted for _, counted in day.rounds) == day.counted
     assert {part.served for part in day.passage.parts} == {day.counted}
+
+
+@pytest.mark.parametrize("host", ON_WORKERS)
+def test_a_day_with_workers_counts_whoever_comes_and_adds_in_time(host: Host) -> None:
+    day = played(host)
+    assert day.arrived == day.counted + day.left + day.unserved
+    assert day.counted > 2_500
+    seen = {part.part: part.served for part in day.passage.parts}
+    assert seen["evaluation"] == seen["partial sums"] == seen["network of the workers"] == day.counted
+
+
+def test_workers_that_are_too_slow_make_the_day_s_rounds_wait_for_them() -> None:
+    host = Host(16, doors=4, workers=Workers(1, 1, network=1e6))
+    day = played(host, rounds=12, upload=1e9)
+    assert day.passage.slowest.part == "network of the workers"
+    assert max(seconds for seconds, _ in day.rounds) > 3 * 3600 > 24 * 3600 / 12
 
 
 def test_slow_clients_miss_their_round_and_come_again() -> None:

@@ -12,14 +12,18 @@ from fsl_async.costs.scaling import (
     Host,
     Line,
     Retrieval,
+    Stage,
     capacity,
     evaluation,
     load_of,
     memory_bytes,
     stages,
     stored_bytes,
+    worker_hourly,
 )
+from fsl_async.costs.workers import SEALED, Workers
 from fsl_async.errors import MisuseError
+from parties.cluster.partial_sum import MOST_SEALED
 
 LARGE = Task(name="large", blocks=(Sparse("items", rows=2**20, select=10_486),), ring=Ring(64))
 
@@ -144,3 +148,58 @@ def test_unions_alone_have_a_load_of_their_own() -> None:
 def test_constants_say_which_machine_they_are_of() -> None:
     assert "another machine" in ANOTHER_MACHINE.machine
     assert replace(ANOTHER_MACHINE, machine="this one") != ANOTHER_MACHINE
+
+
+# ---- workers
+
+
+def on_workers(count: int = 4, threads: int = 16, **more: float) -> Host:
+    return Host(16, doors=8, link=1e10, workers=Workers(count, threads, **more))
+
+
+def by_part(host: Host) -> dict[str, Stage]:
+    return {stage.part: stage for stage in stages(load_of(LARGE), host, ANOTHER_MACHINE)}
+
+
+def test_evaluation_leaves_the_server_s_processors_for_those_of_workers() -> None:
+    alone, helped = by_part(Host(16, doors=8, link=1e10)), by_part(on_workers())
+    assert helped["evaluation"].lanes == 64
+    assert not helped["evaluation"].computes
+    reading = ANOTHER_MACHINE.proof * load_of(LARGE).size
+    assert helped["evaluation"].work == pytest.approx(alone["evaluation"].work + reading)
+    merging = helped["partial sums"].work
+    assert helped["processors"].work == pytest.approx(alone["processors"].work - alone["evaluation"].work + merging)
+
+
+def test_a_worker_reads_every_submission_and_sends_all_cells_for_as_many_clients_as_it_seals() -> None:
+    load, parts = load_of(LARGE), by_part(on_workers(network=1e9))
+    assert SEALED == MOST_SEALED
+    assert parts["network of the workers"].work == pytest.approx(8 * (load.size + load.cells / 256) / 1e9)
+    assert parts["partial sums"].work == pytest.approx(load.cells / 256 * 8e-9), "a network that is slower than adding"
+    assert by_part(on_workers(network=1e12))["partial sums"].work == pytest.approx(load.cells / 256 * 2e-9)
+
+
+def test_workers_move_the_limit_until_the_server_is_it_again() -> None:
+    load = load_of(LARGE)
+    few, many = (capacity(load, on_workers(count, 1), ANOTHER_MACHINE, 100) for count in (1, 64))
+    assert (few.first.part, many.first.part) == ("evaluation", "core")
+    assert few.clients_per_hour == pytest.approx(worker_hourly(load, Workers(1, 1), ANOTHER_MACHINE))
+    wide = Task(name="wide", blocks=(Sparse("items", rows=2**27, select=1_000),), ring=Ring(64))
+    limit = capacity(load_of(wide), on_workers(1000), ANOTHER_MACHINE, 100)
+    assert limit.first.part == "partial sums"
+
+
+def test_a_round_ends_after_each_worker_has_sent_the_rest() -> None:
+    load = load_of(LARGE)
+    one, four = (capacity(load, on_workers(count), ANOTHER_MACHINE, 100).ending for count in (1, 4))
+    assert four - one == pytest.approx(3 * load.cells * ANOTHER_MACHINE.partial)
+    assert capacity(load, on_workers(100), ANOTHER_MACHINE, 4).ending == pytest.approx(four), "4 clients need no more"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [((0, 1), "workers"), ((10_001, 1), "workers"), ((1, 0), "threads"), ((1, 1, 0.0), "network")],
+)
+def test_workers_that_cannot_be_are_refused(words: tuple, expected: str) -> None:
+    with pytest.raises(MisuseError, match=expected):
+        Workers(*words)

@@ -185,12 +185,73 @@ def test_a_file_is_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
         (("--doors", 1, "--dtype", "f3"), "'f3'"),
         (("--doors", 1, "--plot", "x.svg"), "add --day"),
         (("--constants", "/none"), "/none cannot be read"),
+        (("--workers", "0"), "workers: a number from 1 to 10000"),
+        (("--workers", "4,0"), "1 to 1024 threads"),
+        (("--workers", "4,"), "such as 4,16"),
+        (("--workers", "many"), "such as 4,16"),
+        (("--workers", "1,2,3"), "such as 4,16"),
+        (("--workers", "4", "--worker-network", 0), "network"),
+        (("--workers", "4", "--hourly", 0), "hourly"),
+        (("--workers", "4", "--hourly", "nan"), "hourly"),
+        (("--workers", "4", "--hourly", 1e15), "more than 10,000"),
+        (("--workers", "4", "--paper"), "no --paper"),
+        (("--hourly", 1000), "add --workers"),
+        (("--worker-network", 1000), "add --workers"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(capsys: pytest.CaptureFixture[str], words: tuple, expected: str) -> None:
     code, out, err = run(capsys, *SMALL, *words)
     assert (code, out) == (3, "")
     assert expected in err
+
+
+WORKERS = ("--doors", 4, "--threads", 8, "--link", 10_000)
+
+
+def test_workers_and_how_many_are_needed_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--rows", 2**24, "--select", 16_777, *WORKERS, "--hourly", 300_000, "--workers", "2,4")
+    code, out, err = run(capsys, *words)
+    assert (code, err) == (0, "")
+    assert ", 2 workers of 4 threads; " in out
+    assert "for every 256" in out
+    _, told, _ = run(capsys, *words, "--format", "json")
+    server = json.loads(told)["result"]["server"]
+    workers, needed = server["workers"], server["workers"]["needed"]
+    assert (workers["count"], workers["threads"], server["host"]["workers"]["network"]) == (2, 4, 1e10)
+    one = workers["clients_per_hour_of_one"]
+    assert (needed["workers"] - 1) * one < 300_000 <= needed["workers"] * one
+    assert f"300,000 clients an hour need {needed['workers']} workers of 4 threads; " in out
+    assert needed["enough"] is (needed["server_clients_per_hour"] >= 300_000) is True
+    _, told, _ = run(capsys, *words[:-1], f"{needed['workers']},4", "--format", "json")
+    with_them = json.loads(told)["result"]["server"]
+    assert with_them["clients_per_hour"] == pytest.approx(needed["server_clients_per_hour"]) != pytest.approx(one)
+    assert with_them["clients_per_hour"] >= 300_000
+
+
+def test_a_server_that_takes_less_than_its_workers_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, *SMALL, *WORKERS, "--workers", 1, "--hourly", 5_000_000)
+    assert out.startswith("The first limit in time is the core: ")
+    assert " (core) an hour are then possible, which is less" in out
+    assert "1 worker of 8 threads" in out, "as many as the server's host"
+
+
+def test_more_workers_are_advised_where_they_are_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "--rows", 2**24, "--select", 16_777, *WORKERS, "--workers", "1,1")
+    assert out.startswith("The first limit in time is the evaluation: ")
+    assert "  1. 2 workers: " in out
+
+
+def test_a_day_on_workers_is_played(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *SMALL, "--day", "--rounds", 2, "--workers", 2)
+    assert code == 0
+    assert "A day, played: 100 clients came, " in out
+    assert out.count("network of the workers ") >= 2, "among the parts, and among where one waits"
+
+
+def test_without_workers_nothing_is_said_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, *SMALL, "--doors", 1, "--format", "json")
+    server = json.loads(out)["result"]["server"]
+    assert server["workers"] is server["host"]["workers"] is None
 
 
 def test_the_day_is_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
