@@ -53,6 +53,8 @@ def test_compiled_round_keys_are_those_of_the_circuit(register: int) -> None:
     for key in keys:
         expected = np.tile(circuit.expand_key(key), (1, register))
         np.testing.assert_array_equal(expansion.expand_key(key, register), expected)
+    held = [expansion.expand_key(key, register) for key in keys]
+    assert all(schedule.ctypes.data % 64 == 0 and schedule.flags.c_contiguous for schedule in held)
     uncompiled = expansion.expand.py_func(np.frombuffer(keys[-1], dtype="<u4"), register)
     np.testing.assert_array_equal(uncompiled, expected)
 
