@@ -48,10 +48,9 @@ def forest_roots(msk: bytes, key: ForestKey, forest: Forest, server: int, bins: 
     return roots
 
 
-def tree_keys(config: RoundConfig) -> kernels.TreeKeys:
+def expansion_keys(config: RoundConfig) -> kernels.Keys:
     """The keys with which this round's trees expand."""
-    left, right = (config.tree_key(domain) for domain in (Domain.EXPAND_LEFT, Domain.EXPAND_RIGHT))
-    return kernels.TreeKeys(public_schedule(left), public_schedule(right))
+    return public_schedule(config.tree_key(Domain.EXPAND))
 
 
 def public_schedule(key: bytes) -> kernels.Keys:

@@ -78,19 +78,9 @@ class Forest:
         return -(-self.payload_elements * self.element_bits // 128)
 
     @property
-    def word_bytes(self) -> int:
-        """Bytes of all trees' seed correction words (with the left control bits)."""
-        return self.depth * self.trees * BLOCK_BYTES
-
-    @property
-    def bit_bytes(self) -> int:
-        """Bytes of all trees' right control-bit corrections."""
-        return self.depth * -(-self.trees // 8)
-
-    @property
     def tree_bytes(self) -> int:
         """Bytes of all trees' correction words."""
-        return self.word_bytes + self.bit_bytes
+        return self.depth * self.trees * BLOCK_BYTES
 
     @property
     def hint_bytes(self) -> int:
@@ -148,7 +138,7 @@ def geometry_of(task: Task, block: Sparse) -> Geometry:
 
 
 def _positions_per_leaf(task: Task, block: Sparse, bins: int) -> int:
-    """2^ν minimising (d - ν)·129 + 2^ν·τ·l among leaves that one cipher block converts; the larger on a tie.
+    """2^ν minimising (d - ν)·128 + 2^ν·τ·l among leaves that one cipher block converts; the larger on a tie.
 
     1 in a verified task, because a proof and the tag of an answer are about leaves, and with fixed selection, because
     one tree takes many hints.
@@ -160,6 +150,6 @@ def _positions_per_leaf(task: Task, block: Sparse, bins: int) -> int:
 
     def cost(positions: int) -> int:
         leaves = -(-block.rows // (bins * positions))
-        return (leaves - 1).bit_length() * 129 + positions * row_bits
+        return (leaves - 1).bit_length() * 128 + positions * row_bits
 
     return min((4, 2, 1), key=lambda p: cost(p) if p == 1 or p * row_bits <= 128 else 2**62)

@@ -68,7 +68,7 @@ SALT_BYTES = 32
 PURPOSE = b"updatable distributed point function"
 
 MAGIC = b"UDPF"
-VERSION = 1
+VERSION = 2
 _HINT = 2
 """The kind of a hint's bytes; a key's is its server's number."""
 _HEADER = struct.Struct(f"<4sBBBBIIIQ{SALT_BYTES}s")
@@ -171,10 +171,9 @@ class Key:
     def to_bytes(self) -> bytes:
         """The key in the form that `from_bytes` reads; as secret as the key itself.
 
-        Its size is 60 bytes, and for each tree 16, 16 for each level, and `family.value_bytes`; besides, one bit for
-        each tree and level, where each level is filled up to a byte.
+        Its size is 60 bytes, and for each tree 16, 16 for each level, and `family.value_bytes`.
         """
-        arrays = (self.roots, self.tree.words, self.tree.bits, self.hint.elements)
+        arrays = (self.roots, self.tree.words, self.hint.elements)
         return _header(self.server, self.hint) + b"".join(_bytes(array).tobytes() for array in arrays)
 
     @staticmethod
@@ -188,14 +187,11 @@ class Key:
         """
         header = _read_header(data, 0, 1)
         family, trees, depth = header.family, header.trees, header.family.depth
-        packed = -(-trees // 8)
-        body = _Body(data, header, trees * (BLOCK_BYTES * (1 + depth) + family.value_bytes) + depth * packed)
+        body = _Body(data, header, trees * (BLOCK_BYTES * (1 + depth) + family.value_bytes))
         roots = body.blocks(trees, 2)
-        tree = kernels.Tree(body.blocks(depth, trees, 2), body.take(depth * packed).reshape(depth, packed).copy())
+        tree = kernels.Tree(body.blocks(depth, trees, 2))
         if (roots[:, 0] & np.uint64(1) != header.kind).any():
             raise MisuseError(f"not a key of server {header.kind}: a root's lowest bit is not its server's number")
-        if trees % 8 and (tree.bits[:, -1] >> trees % 8).any():
-            raise MisuseError("not a key: there are bits set after the last tree's")
         hint = Hint(family, header.salt, header.epoch, body.elements())
         return Key(family, header.kind, header.salt, roots, tree, hint)
 
@@ -221,7 +217,7 @@ def gen(
     points = _checked_points(family, alphas)
     salt = randomness(SALT_BYTES)
     roots = [_roots(server, len(points), randomness) for server in (0, 1)]
-    tree, *leaves = kernels.generate(_tree_keys(salt), roots[0], roots[1], points, family.depth)
+    tree, *leaves = kernels.generate(_expansion_keys(salt), roots[0], roots[1], points, family.depth)
     hint = _make_hint(family, salt, (leaves[0], leaves[1]), betas, epoch)
     return Key(family, 0, salt, roots[0], tree, hint), Key(family, 1, salt, roots[1], tree, hint)
 
@@ -308,10 +304,11 @@ def _make_hint(family: Family, salt: bytes, leaves: tuple[Blocks, Blocks], betas
 
 def _leaves_at_alpha(first: Key, second: Key) -> tuple[Blocks, Blocks]:
     """Both servers' leaf blocks at α, by walking down side by side: only on the way to α do the two differ."""
-    keys = _tree_keys(first.salt)
+    keys = _expansion_keys(first.salt)
     nodes = np.stack([first.roots, second.roots])
     for level in range(first.tree.depth):
-        lefts, rights = (_children(keys, nodes, first.tree, level, side) for side in (0, 1))
+        lefts = _left_children(keys, nodes, first.tree.words[level])
+        rights = lefts ^ nodes
         goes_left, goes_right = ((child[0] != child[1]).any(axis=1) for child in (lefts, rights))
         if (goes_left == goes_right).any():
             raise MisuseError("these two keys do not belong together: their roots are of different trees")
@@ -319,15 +316,10 @@ def _leaves_at_alpha(first: Key, second: Key) -> tuple[Blocks, Blocks]:
     return nodes[0], nodes[1]
 
 
-def _children(keys: kernels.TreeKeys, nodes: Blocks, tree: kernels.Tree, level: int, side: int) -> Blocks:
-    """The left (side 0) or right children of both servers' nodes: uint64 (2, trees, 2)."""
-    words = tree.words[level].copy()
-    if side == 1:
-        controls = np.unpackbits(tree.bits[level], count=tree.count, bitorder="little")
-        words[:, 0] = (words[:, 0] & ~np.uint64(1)) | controls
-    children: Blocks = kernels.hash_blocks(keys[side], nodes.reshape(-1, 2)).reshape(nodes.shape)
-    children ^= words * (nodes[..., :1] & np.uint64(1))
-    return children
+def _left_children(keys: kernels.Keys, nodes: Blocks, words: Blocks) -> Blocks:
+    """The left children of both servers' nodes: uint64 (2, trees, 2)."""
+    hashes: Blocks = kernels.hash_blocks(keys, nodes.reshape(-1, 2)).reshape(nodes.shape)
+    return hashes ^ words * (nodes[..., :1] & np.uint64(1))
 
 
 def _roots(server: int, trees: int, randomness: Randomness) -> Blocks:
@@ -339,7 +331,7 @@ def _roots(server: int, trees: int, randomness: Randomness) -> Blocks:
 def _evaluation(key: Key) -> kernels.Evaluation:
     family = key.family
     return kernels.Evaluation(
-        keys=_tree_keys(key.salt),
+        keys=_expansion_keys(key.salt),
         roots=key.roots,
         tree=key.tree,
         convert=_convert_keys(key.salt, key.epoch),
@@ -348,9 +340,8 @@ def _evaluation(key: Key) -> kernels.Evaluation:
     )
 
 
-def _tree_keys(salt: bytes) -> kernels.TreeKeys:
-    left, right = (derive_key(domain, PURPOSE, salt) for domain in (Domain.EXPAND_LEFT, Domain.EXPAND_RIGHT))
-    return kernels.TreeKeys(kernels.key_schedule(left), kernels.key_schedule(right))
+def _expansion_keys(salt: bytes) -> kernels.Keys:
+    return kernels.key_schedule(derive_key(Domain.EXPAND, PURPOSE, salt))
 
 
 def _convert_keys(salt: bytes, epoch: int) -> kernels.Keys:
@@ -462,7 +453,7 @@ def _check_pair(first: Key, second: Key) -> None:
         raise MisuseError("these two keys do not belong together: they were made apart")
     if first.epoch != second.epoch:
         raise MisuseError(f"one key is at epoch {first.epoch}, the other at {second.epoch}; `update` both")
-    if not (np.array_equal(first.tree.words, second.tree.words) and np.array_equal(first.tree.bits, second.tree.bits)):
+    if not np.array_equal(first.tree.words, second.tree.words):
         raise MisuseError("these two keys do not belong together: their correction words differ")
     if not np.array_equal(first.hint.elements, second.hint.elements):
         raise MisuseError(f"these two keys have different hints for epoch {first.epoch}, though one epoch has one hint")

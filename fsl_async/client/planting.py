@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from fsl_async import kernels
 from fsl_async.config import RoundConfig
-from fsl_async.derivation import digest_of_trees, forest_roots, seed_commitment, tree_keys
+from fsl_async.derivation import digest_of_trees, expansion_keys, forest_roots, seed_commitment
 from fsl_async.digests import KEY_BYTES
 from fsl_async.errors import MisuseError
 from fsl_async.geometry import Forest, Geometry, RowNumbers, geometry_of
@@ -186,7 +186,7 @@ def _grow(
 ) -> Planted:
     roots = [forest_roots(seeds.msk[server], key, forest, server) for server in (0, 1)]
     alphas = position // np.uint32(forest.positions)
-    tree, leaves0, leaves1 = kernels.generate(tree_keys(config), roots[0], roots[1], alphas, forest.depth)
+    tree, leaves0, leaves1 = kernels.generate(expansion_keys(config), roots[0], roots[1], alphas, forest.depth)
     return Planted(tree, (leaves0, leaves1), alphas, (position % forest.positions).astype(np.uint8), item)
 
 

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     )
     from fsl_async.kernels.trees.generation import (
         Tree as Tree,
-        TreeKeys as TreeKeys,
         generate as generate,
         make_hints as make_hints,
         make_select_hints as make_select_hints,
@@ -85,7 +84,7 @@ else:
                 "Evaluation OnRange Selection Verification add_leaves adder evaluate_add evaluate_leaves "
                 "evaluate_select evaluate_verified verifying_adder"
             ),
-            "fsl_async.kernels.trees.generation": "Tree TreeKeys generate make_hints make_select_hints tag_corrections",
+            "fsl_async.kernels.trees.generation": "Tree generate make_hints make_select_hints tag_corrections",
             "fsl_async.kernels.trees.totals": "NO_TOTALS AskedTotals Totals",
             "fsl_async.kernels.trees.union_evaluation": "Places choose_places evaluate_places places_adder",
             "fsl_async.kernels.trees.walk": "GROUP",

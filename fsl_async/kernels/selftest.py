@@ -26,7 +26,7 @@ TREES, DEPTH = 3, 3
 PLAIN = bytes.fromhex("00112233445566778899aabbccddeeff")
 CIPHER = bytes.fromhex("69c4e0d86a7b0430d8cdb78070b4c55a")
 # BLAKE2b-128 of every leaf of the trees below: leaf by leaf, server by server, tree by tree.
-LEAVES = "d5b8c6e6f2376f143bba9071f38fad54"
+LEAVES = "77f2068234f6714c29f60d577fe9054a"
 
 _passed: set[str] = set()
 
@@ -43,8 +43,8 @@ def check_isa(isa: Isa) -> None:
     """
     if isa.name in _passed:
         return
-    left, right = schedule(isa, bytes(range(16))), schedule(isa, bytes(range(16, 32)))
-    if _fips_block(left) != CIPHER or _leaves_digest(left, right) != LEAVES:
+    keys = schedule(isa, bytes(range(16)))
+    if _fips_block(keys) != CIPHER or _leaves_digest(keys) != LEAVES:
         raise KernelFaultError(
             f"instruction set {isa.name!r} fails its known-answer test on this machine; choose another one"
         )
@@ -57,14 +57,13 @@ def _fips_block(keys: Keys) -> bytes:
     return bytes(row[-1].tobytes())
 
 
-def _leaves_digest(left: Keys, right: Keys) -> str:
+def _leaves_digest(keys: Keys) -> str:
     roots = Pair(_roots(0), _roots(1))
     words = np.empty((DEPTH, TREES, 2), dtype=np.uint64)
-    bits = np.zeros((DEPTH, 1), dtype=np.uint8)
-    grow_pairs(left, right, _constant(np.array([0, 5, 7], dtype=np.uint32)), roots, words, bits)
+    grow_pairs(keys, _constant(np.array([0, 5, 7], dtype=np.uint32)), roots, words)
     leaves = np.empty((2**DEPTH, 2, TREES, 2), dtype=np.uint64)
     for server in (0, 1):
-        leaves[:, server] = _leaves(Trees(left, right, _constant(_roots(server)), _constant(words), _constant(bits)))
+        leaves[:, server] = _leaves(Trees(keys, _constant(_roots(server)), _constant(words)))
     return hashlib.blake2b(leaves.tobytes(), digest_size=16).hexdigest()
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from fsl_async import kernels
 from fsl_async.bounds import terms_of, verifier_share
 from fsl_async.config import RoundConfig
-from fsl_async.derivation import dense_mask, forest_roots, tag_keys, tree_keys
+from fsl_async.derivation import dense_mask, expansion_keys, forest_roots, tag_keys
 from fsl_async.digests import Buffer, Domain, derive_key
 from fsl_async.errors import MisuseError
 from fsl_async.geometry import Forest, RowNumbers
@@ -115,7 +115,7 @@ class Aggregate:
         forests = dict(forests_of(config.shape))
         self._cuts = {key: ForestSlice(forests[key], bins) for key, bins in self._slice.items()}
         self._forests = {key: cut.forest for key, cut in self._cuts.items()}
-        self._tree_keys = tree_keys(config)
+        self._expansion_keys = expansion_keys(config)
         sparse = list(config.shape.sparse_blocks())
         self._bins = {index: BinSum(config, index, block, memory, self._of_block(index)) for index, block in sparse}
         self._unions = {i: UnionSum(config, i, block, unions[block.name]) for i, block in sparse if is_aligned(config)}
@@ -299,7 +299,7 @@ class Aggregate:
         trees = submission.trees.layout.split(submission.trees.data)
         hints = np.frombuffer(part[key, "hint"], dtype=np.uint8).reshape(cut.whole.trees, -1)
         return kernels.Evaluation(
-            keys=self._tree_keys,
+            keys=self._expansion_keys,
             roots=forest_roots(submission.msk, key, cut.whole, self._server, cut.bins),
             tree=cut.trees(trees[key, "tree"]),
             convert=kernels.key_schedule(self._config.convert_key(key.block, bytes(part[key, "salt"]))),

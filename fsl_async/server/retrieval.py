@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from fsl_async import kernels
 from fsl_async.config import RoundConfig
-from fsl_async.derivation import forest_roots, public_schedule, tree_keys
+from fsl_async.derivation import expansion_keys, forest_roots, public_schedule
 from fsl_async.digests import Domain
 from fsl_async.errors import MisuseError
 from fsl_async.geometry import Forest
@@ -90,7 +90,7 @@ class PermutedModel:
         self._cuts = {key: ForestSlice(forests[key], bins) for key, bins in some.items()}
         self._rows = {index: _row_bytes(model[block.name], block.rows) for index, block in config.shape.sparse_blocks()}
         self._tables = {key: self._lay_out(key, cut) for key, cut in self._cuts.items()}
-        self._tree_keys = tree_keys(config)
+        self._expansion_keys = expansion_keys(config)
         row_bytes = {index: rows.shape[1] for index, rows in self._rows.items()}
         self._layout = AnswerLayout.of(config.shape, row_bytes, {key: cut.forest for key, cut in self._cuts.items()})
 
@@ -138,7 +138,7 @@ class PermutedModel:
     def _selection(self, query: Query, key: ForestKey, cut: ForestSlice) -> kernels.Selection:
         pieces = query.trees.layout.split(query.trees.data)
         return kernels.Selection(
-            keys=self._tree_keys,
+            keys=self._expansion_keys,
             select=public_schedule(self._config.tree_key(Domain.SELECT)),
             roots=forest_roots(query.msk, key, cut.whole, self._server, cut.bins),
             tree=cut.trees(pieces[key, "tree"]),

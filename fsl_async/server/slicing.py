@@ -99,18 +99,12 @@ class ForestSlice:
         tree = tree_of(self.whole, piece)
         if self.is_whole:
             return tree
-        bits = np.unpackbits(tree.bits, axis=1, count=self.whole.trees, bitorder="little")
-        return kernels.Tree(
-            np.ascontiguousarray(self.of_trees(tree.words.swapaxes(0, 1)).swapaxes(0, 1)),
-            np.packbits(self.of_trees(bits.T).T, axis=1, bitorder="little"),
-        )
+        return kernels.Tree(np.ascontiguousarray(self.of_trees(tree.words.swapaxes(0, 1)).swapaxes(0, 1)))
 
 
 def tree_of(forest: Forest, piece: memoryview) -> kernels.Tree:
     """View a piece of a public part as a forest's trees."""
-    words = np.frombuffer(piece[: forest.word_bytes], dtype="<u8").reshape(forest.depth, forest.trees, 2)
-    bits = np.frombuffer(piece[forest.word_bytes :], dtype=np.uint8).reshape(forest.depth, -(-forest.trees // 8))
-    return kernels.Tree(words, bits)
+    return kernels.Tree(np.frombuffer(piece, dtype="<u8").reshape(forest.depth, forest.trees, 2))
 
 
 def whole(task: Task) -> Slice:

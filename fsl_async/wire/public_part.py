@@ -126,15 +126,8 @@ def first_padding(task: Task, layout: Layout, data: memoryview) -> tuple[ForestK
 
 
 def _has_padding(forest: Forest, kind: str, piece: memoryview) -> bool:
-    match kind:
-        case "tree":
-            bits, packed = forest.trees, piece[forest.word_bytes :]
-        case "select":
-            bits, packed = forest.trees * forest.positions, piece
-        case _:
-            return False
-    row = -(-bits // 8)
-    return bool(bits % 8) and any(last >> bits % 8 for last in packed[row - 1 :: row])
+    bits = forest.trees * forest.positions
+    return kind == "select" and bits % 8 != 0 and any(last >> bits % 8 for last in piece[-1:])
 
 
 Opened: TypeAlias = Mapping[str, RowNumbers]

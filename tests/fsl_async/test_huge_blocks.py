@@ -8,7 +8,7 @@ import pytest
 from fsl_async import Dense, Ring, Sparse, Task, kernels
 from fsl_async.client.planting import MasterSeeds, check_rows, plant
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
-from fsl_async.derivation import forest_roots, tree_keys
+from fsl_async.derivation import expansion_keys, forest_roots
 from fsl_async.errors import MisuseError
 from fsl_async.geometry import geometry_of
 from fsl_async.kernels.rows import segments
@@ -70,7 +70,7 @@ def leaves_of(config, grove, key, server, chosen):
     forest = geometry_of(config.task, config.task.sparse(0)).forests[key.forest]
     found = np.zeros((forest.segments, len(chosen), forest.bins, 2), dtype=np.uint64)
     trees = kernels.Evaluation(
-        keys=tree_keys(config),
+        keys=expansion_keys(config),
         roots=forest_roots(grove.seeds.msk[server], key, forest, server),
         tree=grove.planted[key].tree,
         convert=kernels.key_schedule(bytes(16)),

@@ -11,7 +11,7 @@ import pytest
 
 from fsl_async import Dense, Ring, Sparse, Task, kernels
 from fsl_async.client.planting import Grove
-from fsl_async.derivation import forest_roots, tree_digest, tree_keys
+from fsl_async.derivation import expansion_keys, forest_roots, tree_digest
 from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.wire.public_part import ForestKey, Part, Trees, forests_of
 from tests.support.rounds import Draw, Plaintext, Round, add, in_bytes
@@ -133,10 +133,10 @@ def evaluated(play: Round, grove: Grove, key: ForestKey = KEY) -> tuple[np.ndarr
     blocks = []
     for server in (0, 1):
         view = kernels.Selection(
-            keys=tree_keys(play.config),
+            keys=expansion_keys(play.config),
             roots=forest_roots(grove.seeds.msk[server], key, forest, server),
             tree=grove.planted[key].tree,
-            select=tree_keys(play.config).left,
+            select=expansion_keys(play.config),
             select_hints=np.zeros(forest.trees, dtype=np.uint8),
             positions=1,
         )

@@ -9,7 +9,7 @@ import numpy as np
 from fsl_async import kernels
 from tests.support import reference
 
-LEFT, RIGHT, CONVERT, SELECT, TAG, MASK, DIGEST, DIGEST_MASK = (bytes([i]) * 16 for i in range(1, 9))
+EXPAND, CONVERT, SELECT, TAG, MASK, DIGEST, DIGEST_MASK = (bytes([i]) * 16 for i in range(1, 8))
 MSK = (b"\x10" * 16, b"\x11" * 16)
 SEGMENTS = 3
 
@@ -35,7 +35,7 @@ class Case:
         self.trees = SEGMENTS * self.bins
         self.alphas = rng.integers(0, self.leaves, self.trees, dtype=np.uint32)
         self.payload = rng.integers(0, 2**64, (self.planes, self.trees, 2), dtype=np.uint64)
-        self.keys = kernels.TreeKeys(kernels.key_schedule(LEFT), kernels.key_schedule(RIGHT))
+        self.keys = kernels.key_schedule(EXPAND)
         self.convert = kernels.key_schedule(CONVERT)
         self.roots = [roots(server, self.trees) for server in (0, 1)]
         depth = (self.leaves - 1).bit_length()
@@ -50,7 +50,7 @@ class Case:
 
     def selection(self, server: int) -> kernels.Selection:
         hints = np.zeros(self.trees, dtype=np.uint8)
-        return kernels.Selection(self.keys, self.roots[server], self.tree, self.keys.left, hints, 1)
+        return kernels.Selection(self.keys, self.roots[server], self.tree, self.keys, hints, 1)
 
     def accumulator(self) -> np.ndarray:
         return np.zeros((SEGMENTS, self.leaves, self.planes, self.bins, 2), dtype=np.uint64)
@@ -99,6 +99,6 @@ def difference(first: np.ndarray, second: np.ndarray, bits: int) -> np.ndarray:
     return result
 
 
-def reference_tree(case: Case, tree: int) -> tuple[list, int, int]:
+def reference_tree(case: Case, tree: int) -> tuple[list[int], int, int]:
     root0, root1 = (reference.to_ints(case.roots[server][tree])[0] for server in (0, 1))
-    return reference.generate((LEFT, RIGHT), (root0, root1), int(case.alphas[tree]), case.tree.depth)
+    return reference.generate(EXPAND, (root0, root1), int(case.alphas[tree]), case.tree.depth)

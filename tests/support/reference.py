@@ -88,33 +88,29 @@ def root(msk: bytes, server: int, tree: int, nonce: int) -> int:
     return aes(msk, pair(tree, nonce)) & ~1 | server
 
 
-# Trees (section 6); keys = (left, right), a word = (left correction, right control bit)
+# Trees (section 6 and docs/adr/0026): both servers' nodes on the path to alpha differ by the same Δ on every level
 
 
-def corrected(keys: tuple[bytes, bytes], word: tuple[int, int], node: int, side: int) -> int:
-    """One child of a node."""
-    correction = word[0] if side == 0 else word[0] & ~1 | word[1]
-    return hash_block(keys[side], node) ^ (node & 1) * correction
+def child(key: bytes, word: int, node: int, side: int) -> int:
+    """One child of a node; the right one is the left one ^ the node."""
+    return hash_block(key, node) ^ (node & 1) * word ^ side * node
 
 
-def generate(keys: tuple[bytes, bytes], roots: tuple[int, int], alpha: int, depth: int) -> tuple[list, int, int]:
+def generate(key: bytes, roots: tuple[int, int], alpha: int, depth: int) -> tuple[list[int], int, int]:
     """One tree: its correction words and both servers' leaves at alpha."""
-    words, (n0, n1) = [], roots
+    words, (n0, n1), delta = [], roots, roots[0] ^ roots[1]
     for level in range(depth):
         bit = alpha >> (depth - 1 - level) & 1
-        differences = [hash_block(key, n0) ^ hash_block(key, n1) for key in keys]
-        losing = differences[1 - bit]
-        left, right = differences[0] & 1 ^ bit ^ 1, differences[1] & 1 ^ bit
-        words.append((losing & ~1 | left, right))
-        n0, n1 = (corrected(keys, words[-1], node, bit) for node in (n0, n1))
+        words.append(hash_block(key, n0) ^ hash_block(key, n1) ^ (1 - bit) * delta)
+        n0, n1 = (child(key, words[-1], node, bit) for node in (n0, n1))
     return words, n0, n1
 
 
-def leaf(keys: tuple[bytes, bytes], words: list, root_: int, x: int) -> int:
+def leaf(key: bytes, words: list[int], root_: int, x: int) -> int:
     """The block at leaf x."""
     node = root_
     for level, word in enumerate(words):
-        node = corrected(keys, word, node, x >> (len(words) - 1 - level) & 1)
+        node = child(key, word, node, x >> (len(words) - 1 - level) & 1)
     return node
 
 

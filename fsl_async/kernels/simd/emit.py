@@ -115,15 +115,6 @@ def bits_at(builder: Builder, vector: Value, place: Value) -> Value:
     return builder.zext(builder.bitcast(flags, ir.IntType(low.type.count)), I64)
 
 
-def spread_bits(builder: Builder, bits: Value, lanes: int) -> Value:
-    """Low words 0 and 1 from the bits of one word; high words 0."""
-    flags = builder.bitcast(builder.trunc(bits, ir.IntType(lanes)), ir.VectorType(ir.IntType(1), lanes))
-    low = builder.zext(flags, ir.VectorType(I64, lanes))
-    zeros = ir.Constant(low.type, [0] * lanes)
-    places = [place for index in range(lanes) for place in (index, lanes)]
-    return builder.shuffle_vector(low, zeros, ir.Constant(ir.VectorType(I32, 2 * lanes), places))
-
-
 # AES
 
 

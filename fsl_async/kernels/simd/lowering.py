@@ -173,12 +173,6 @@ def _bits_at(context: Context, builder: Builder, signature: Signature, values: V
     return emit.bits_at(builder, values[0], context.cast(builder, values[1], signature.args[1], types.int64))
 
 
-@_lower(vectors.spread_bits, lambda keys, bits: _vector(keys), parameters=2)
-def _spread_bits(context: Context, builder: Builder, signature: Signature, values: Values) -> Value:
-    bits = context.cast(builder, values[1], signature.args[1], types.int64)
-    return emit.spread_bits(builder, bits, signature.return_type.count)
-
-
 @extending.lower_builtin(operator.xor, VectorType, VectorType)  # type: ignore[untyped-decorator]
 def _xor(context: Context, builder: Builder, signature: Signature, values: Values) -> Value:
     return builder.xor(*values)

@@ -100,11 +100,6 @@ def bits_at(vector: Vector, place: int) -> int:
     return sum(int(low >> np.uint64(place) & np.uint64(1)) << i for i, low in enumerate(vector[:, 0]))
 
 
-def spread_bits(keys: Keys, bits: int) -> Vector:
-    """The blocks 0 and 1 that `bits` spells, block i from bit i: the inverse of `bits_at`."""
-    return np.array([[bits >> i & 1, 0] for i in range(lanes(keys))], dtype=np.uint64)
-
-
 # Rings
 
 

@@ -68,7 +68,7 @@ def answer_tagged(
     if not queries or not row_bytes or start == stop:
         return
     shelf = shelf_of(table, bins)
-    multiplier = multiplier_of(queries[0].keys.left)
+    multiplier = multiplier_of(queries[0].keys)
     raw = np.zeros((len(queries), 2 * shelf.words), dtype=np.uint64)
     span = Span(segment * bins, start, stop, leaves)
     trees = [trees_of(query) for query in queries]

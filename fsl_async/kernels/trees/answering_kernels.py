@@ -18,9 +18,9 @@ from fsl_async.kernels.rows.shelves import Shelf
 from fsl_async.kernels.rows.tag_lanes import QUERIES, KeptKeys, Rows, absorb, absorb_kept, deliver_piece, fetch
 from fsl_async.kernels.simd.carryless import Multiplier
 from fsl_async.kernels.simd.lowering import compiled, compiled_inline
-from fsl_async.kernels.simd.vectors import control_mask, hash_vector, lanes, load, store
+from fsl_async.kernels.simd.vectors import lanes, load, store
 from fsl_async.kernels.trees.evaluation_kernels import Span
-from fsl_async.kernels.trees.passes import Group, grow_left, pack_controls
+from fsl_async.kernels.trees.passes import Group, grow_left, left_child, pack_controls
 from fsl_async.kernels.trees.walk import GROUP, Trees, climb, new_group, new_row, plant
 
 Words = npt.NDArray[np.uint64]
@@ -78,7 +78,7 @@ def climb_to_pair(trees: Trees, group: Group, leaf: int, leaves: int, shelf: She
         fetched = shelf.row_bytes if len(shelf.pieces) <= FEW else 0
         _grow_and_fetch(trees, group, pair & 1, shelf, (leaf + 1) * shelf.bins + start, fetched)
     else:
-        grow_left(trees.left, group, above.depth, pair & 1)
+        grow_left(trees.keys, group, above.depth, pair & 1)
         odd = (2 * group.depth + 1) * group.width
         group.nodes[odd : odd + group.width] = 0
     return 2 * group.depth * group.width
@@ -87,18 +87,15 @@ def climb_to_pair(trees: Trees, group: Group, leaf: int, leaves: int, shelf: She
 @compiled_inline
 def _grow_and_fetch(trees: Trees, group: Group, side: int, shelf: Shelf, place: int, fetched: int) -> None:
     """Both leaves of a row of nodes, as `grow` makes them, while rows from `place` on are fetched."""
-    left, right, level = trees.left, trees.right, group.depth - 1
-    nodes, corrections, width = group.nodes, group.corrections, group.width
-    parents, lefts, rights = (2 * level + side) * width, 2 * level * width, (2 * level + 1) * width
-    children = 2 * width
-    for i in range(0, width, lanes(left)):
-        fetch(shelf.table, (place + i) * shelf.row_bytes, lanes(left) * fetched)
-        node = load(left, nodes, parents + i)
-        control = control_mask(node)
-        left_child = hash_vector(left, node) ^ (control & load(left, corrections, lefts + i))
-        store(nodes, lefts + children + i, left_child)
-        right_child = hash_vector(right, node) ^ (control & load(left, corrections, rights + i))
-        store(nodes, rights + children + i, right_child)
+    keys, level = trees.keys, group.depth - 1
+    nodes, width = group.nodes, group.width
+    parents, lefts, rights = (2 * level + side) * width, (2 * level + 2) * width, (2 * level + 3) * width
+    for i in range(0, width, lanes(keys)):
+        fetch(shelf.table, (place + i) * shelf.row_bytes, lanes(keys) * fetched)
+        node = load(keys, nodes, parents + i)
+        child = left_child(keys, node, load(keys, group.corrections, level * width + i))
+        store(nodes, lefts + i, child)
+        store(nodes, rights + i, child ^ node)
 
 
 @compiled
@@ -157,7 +154,7 @@ def keep_keys(trees: Trees, span: Span, bits: Bytes, keys: Words) -> None:
         plant(trees, group, span.offset + start, count)
         for leaf in range(span.leaves):
             row = climb(trees, group, leaf, leaf - 1 if leaf else nowhere, span.leaves)
-            pack_controls(trees.left, group.nodes, row, count, flat, leaf * pitch + (place >> 3))
+            pack_controls(trees.keys, group.nodes, row, count, flat, leaf * pitch + (place >> 3))
             for i in range(count):
                 keys[leaf, place + i] = group.nodes[row + i, 1]
 

@@ -18,7 +18,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.kernels.arrays import Blocks, read_only, writable
 from fsl_async.kernels.simd.isa import Keys
 from fsl_async.kernels.trees import evaluation_kernels as kernels
-from fsl_async.kernels.trees.generation import POSITIONS, RING_BITS, Tree, TreeKeys
+from fsl_async.kernels.trees.generation import POSITIONS, RING_BITS, Tree
 from fsl_async.kernels.trees.passes import Conversion, Slots, TagCheck
 from fsl_async.kernels.trees.totals import NO_TOTALS, AskedTotals, Totals
 from fsl_async.kernels.trees.walk import Trees
@@ -70,7 +70,7 @@ class Evaluation:
         element_bits: bits of a ring element, 32, 64 or 128.
     """
 
-    keys: TreeKeys
+    keys: Keys
     roots: Blocks = field(repr=False)
     tree: Tree = field(repr=False)
     convert: Keys
@@ -110,7 +110,7 @@ class Selection:
         positions: positions that a leaf covers, 1, 2 or 4.
     """
 
-    keys: TreeKeys
+    keys: Keys
     roots: Blocks = field(repr=False)
     tree: Tree = field(repr=False)
     select: Keys
@@ -307,9 +307,8 @@ def trees_of(view: Evaluation | Selection) -> Trees:
     """The trees as kernels take them, checked."""
     tree = view.tree
     words = read_only("words", tree.words, np.uint64, (-1, -1, 2))
-    bits = read_only("bits", tree.bits, np.uint8, (tree.depth, -(-tree.count // 8)))
     roots = read_only("roots", view.roots, np.uint64, (tree.count, 2))
-    return Trees(view.keys.left, view.keys.right, roots, words, bits)
+    return Trees(view.keys, roots, words)
 
 
 def conversion_of(evaluation: Evaluation) -> Conversion:

@@ -94,7 +94,7 @@ def add_verified(
         plant(trees, group, first, count)
         clear_totals(work)
         target = _aim(span, start, conversion, accumulator)
-        corrections = take(trees.left, check.corrections, first, count)
+        corrections = take(trees.keys, check.corrections, first, count)
         proof = new_row(len(corrections))
         for leaf in range(span.leaves):
             row = climb(trees, group, leaf, leaf - 1 if leaf else nowhere, span.leaves)
@@ -128,7 +128,7 @@ def select(trees: Trees, span: Span, selection: Bytes) -> None:
         plant(trees, group, span.offset + start, count)
         for leaf in range(span.leaves):
             row = climb(trees, group, leaf, leaf - 1 if leaf else nowhere, span.leaves)
-            pack_controls(trees.left, group.nodes, row, count, flat, leaf * pitch + (start >> 3))
+            pack_controls(trees.keys, group.nodes, row, count, flat, leaf * pitch + (start >> 3))
 
 
 @compiled

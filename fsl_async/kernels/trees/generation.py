@@ -1,12 +1,12 @@
 """The client's side of distributed point functions: trees, hints and tag corrections.
 
-Source: design §6, §8; Boyle, Gilboa, Ishai 2016 for the tree; de Castro, Polychroniadou 2022 for the tags.
+Source: design §6, §8; Guo, Yang, Wang, Zhang, Xie, Liu, Zhao 2022 for the tree (docs/adr/0026 says what differs);
+de Castro, Polychroniadou 2022 for the tags.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from fsl_async.kernels.trees import generation_kernels as kernels
 RING_BITS = (32, 64, 128)
 POSITIONS = (1, 2, 4)
 GREATEST_DEPTH = 32
-BLOCK_BYTES = 16
 TILE = 4096
 """So many blocks, and what is made of them on the way, stay in the second-level cache."""
 
@@ -29,24 +28,15 @@ Bytes = npt.NDArray[np.uint8]
 Alphas = npt.NDArray[np.uint32]
 
 
-class TreeKeys(NamedTuple):
-    """The fixed keys that expand a node to its left and right child."""
-
-    left: Keys
-    right: Keys
-
-
 @dataclass(frozen=True, eq=False)
 class Tree:
     """The public part of some trees: both servers hold the same.
 
     Attributes:
-        words: seed correction words, lowest bit the left control correction; uint64 (depth, trees, 2).
-        bits: right control corrections, lowest bit first; uint8 (depth, ⌈trees / 8⌉).
+        words: correction words; uint64 (depth, trees, 2).
     """
 
     words: Words = field(repr=False)
-    bits: Bytes = field(repr=False)
 
     @property
     def depth(self) -> int:
@@ -59,15 +49,11 @@ class Tree:
         return int(self.words.shape[1])
 
     def to_bytes(self) -> memoryview:
-        """The trees as they travel, words, then bits; a copy only of what does not lie in memory like that already."""
-        words, bits = self.words.reshape(-1).view(np.uint8), self.bits.reshape(-1)
-        joined = self.words.base
-        if isinstance(joined, np.ndarray) and joined is self.bits.base and _is_joined(joined, words, bits):
-            return joined.data
-        return np.concatenate([words, bits]).data
+        """The trees as they travel; a copy only of what does not lie in memory like that already."""
+        return np.ascontiguousarray(self.words).reshape(-1).view(np.uint8).data
 
 
-def generate(keys: TreeKeys, roots0: Blocks, roots1: Blocks, alphas: Alphas, depth: int) -> tuple[Tree, Blocks, Blocks]:
+def generate(keys: Keys, roots0: Blocks, roots1: Blocks, alphas: Alphas, depth: int) -> tuple[Tree, Blocks, Blocks]:
     """Generate one tree for each pair of roots.
 
     Args:
@@ -87,24 +73,9 @@ def generate(keys: TreeKeys, roots0: Blocks, roots1: Blocks, alphas: Alphas, dep
     require("roots1", second, np.uint64, first.shape)
     alphas = read_only("alphas", alphas, np.uint32, (len(first),))
     _check_generation(first, second, alphas, depth)
-    words, bits = _side_by_side(depth, len(first))
-    kernels.grow_pairs(keys.left, keys.right, alphas, kernels.Pair(first, second), words, bits)
-    return Tree(words, bits), first, second
-
-
-def _side_by_side(depth: int, trees: int) -> tuple[Words, Bytes]:
-    """Memory for words, and for bits behind them, the bits zeros: so they travel without a copy."""
-    word_bytes, bit_bytes = depth * trees * BLOCK_BYTES, depth * -(-trees // 8)
-    memory = np.empty(word_bytes + bit_bytes, dtype=np.uint8)
-    memory[word_bytes:] = 0
-    words = memory[:word_bytes].view(np.uint64).reshape(depth, trees, 2)
-    return words, memory[word_bytes:].reshape(depth, -(-trees // 8))
-
-
-def _is_joined(whole: Bytes, words: Bytes, bits: Bytes) -> bool:
-    """Whether an array is words and bits, one behind the other, and nothing else."""
-    start, end = whole.ctypes.data, whole.ctypes.data + words.nbytes
-    return words.ctypes.data == start and bits.ctypes.data == end and whole.nbytes == words.nbytes + bits.nbytes
+    words = np.empty((depth, len(first), 2), dtype=np.uint64)
+    kernels.grow_pairs(keys, alphas, kernels.Pair(first, second), words)
+    return Tree(words), first, second
 
 
 def _check_generation(first: Blocks, second: Blocks, alphas: Alphas, depth: int) -> None:

@@ -13,15 +13,13 @@ import numpy.typing as npt
 
 from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.simd.isa import Keys
-from fsl_async.kernels.simd.lowering import compiled, compiled_inline
+from fsl_async.kernels.simd.lowering import compiled
 from fsl_async.kernels.simd.vectors import (
     RING_32,
     RING_64,
     RING_128,
     Ring,
-    Vector,
     add,
-    bits_at,
     control_mask,
     hash_vector,
     lanes,
@@ -29,11 +27,10 @@ from fsl_async.kernels.simd.vectors import (
     repeat,
     store,
 )
-from fsl_async.kernels.trees.passes import copy_blocks, write_bits
+from fsl_async.kernels.trees.passes import copy_blocks
 from fsl_async.kernels.trees.walk import GROUP, take
 
 Words = npt.NDArray[np.uint64]
-Bytes = npt.NDArray[np.uint8]
 Alphas = npt.NDArray[np.uint32]
 
 
@@ -57,21 +54,18 @@ class Payload(NamedTuple):
 
 
 @compiled
-def grow_pairs(left: Keys, right: Keys, alphas: Alphas, pair: Pair, words: Words, bits: Bytes) -> None:
-    """Replace roots by leaves and write the correction words: (depth, trees, 2) and (depth, ⌈trees / 8⌉)."""
+def grow_pairs(keys: Keys, alphas: Alphas, pair: Pair, words: Words) -> None:
+    """Replace roots by leaves and write the correction words: (depth, trees, 2)."""
     depth = len(words)
     for start in range(0, len(alphas), GROUP):
         count = min(GROUP, len(alphas) - start)
-        rows = _take_pair(left, pair, start, count)
+        rows = _take_pair(keys, pair, start, count)
         path = np.zeros_like(rows.first)
         for level in range(depth):
             for i in range(count):
                 path[i, 0] = (alphas[start + i] >> (depth - 1 - level)) & 1
-            controls = _grow_level(left, right, path, rows)
+            _grow_level(keys, path, rows)
             copy_blocks(path, 0, words[level], start, count)
-            for i in range(0, count, lanes(left)):
-                word = bits_at(load(left, controls, i), 0)
-                write_bits(word, min(lanes(left), count - i), bits[level], (start + i) >> 3)
         copy_blocks(rows.first, 0, pair.first, start, count)
         copy_blocks(rows.second, 0, pair.second, start, count)
 
@@ -82,33 +76,21 @@ def _take_pair(keys: Keys, pair: Pair, start: int, count: int) -> Pair:
 
 
 @compiled
-def _grow_level(left: Keys, right: Keys, path: Blocks, rows: Pair) -> Blocks:
+def _grow_level(keys: Keys, path: Blocks, rows: Pair) -> None:
     """One level down the path, whose bits (lowest of each block) make room for the correction words.
 
-    Returns the corrections of the right children: the same seed words, their own control bits.
+    The word is H(n₀) ^ H(n₁), and where the path goes left, ^ n₀ ^ n₁: what leaves it becomes the same on both servers,
+    and on it the two still differ as the roots do.
     """
-    corrections = np.empty_like(path)
-    one, seeds = repeat(left, 1, 0), repeat(left, -2, -1)
-    for i in range(0, len(path), lanes(left)):
-        step, first, second = load(left, path, i), load(left, rows.first, i), load(left, rows.second, i)
-        goes_right = control_mask(step)
-        first_left, first_right = hash_vector(left, first), hash_vector(right, first)
-        second_left, second_right = hash_vector(left, second), hash_vector(right, second)
-        left_difference, right_difference = first_left ^ second_left, first_right ^ second_right
-        seed = _choose(goes_right, right_difference, left_difference) & seeds
-        left_word = seed ^ ((left_difference ^ step ^ one) & one)
-        right_word = seed ^ ((right_difference ^ step) & one)
-        word = _choose(goes_right, left_word, right_word)
-        store(path, i, left_word)
-        store(corrections, i, right_word)
-        store(rows.first, i, _choose(goes_right, first_left, first_right) ^ (control_mask(first) & word))
-        store(rows.second, i, _choose(goes_right, second_left, second_right) ^ (control_mask(second) & word))
-    return corrections
-
-
-@compiled_inline
-def _choose(mask: Vector, where_zero: Vector, where_one: Vector) -> Vector:
-    return where_zero ^ (mask & (where_zero ^ where_one))
+    for i in range(0, len(path), lanes(keys)):
+        first, second = load(keys, rows.first, i), load(keys, rows.second, i)
+        goes_right = control_mask(load(keys, path, i))
+        first_hash, second_hash = hash_vector(keys, first), hash_vector(keys, second)
+        difference = first ^ second
+        word = first_hash ^ second_hash ^ difference ^ (goes_right & difference)
+        store(path, i, word)
+        store(rows.first, i, first_hash ^ (control_mask(first) & word) ^ (goes_right & first))
+        store(rows.second, i, second_hash ^ (control_mask(second) & word) ^ (goes_right & second))
 
 
 @compiled

@@ -31,7 +31,6 @@ from fsl_async.kernels.simd.vectors import (
     prefetch,
     repeat,
     repeat_block,
-    spread_bits,
     store,
     store_part,
 )
@@ -46,7 +45,7 @@ class Group(NamedTuple):
 
     Attributes:
         nodes: the two children last expanded on each level, shape (2·(depth + 1)·width, 2).
-        corrections: those of left and right children, shape (2·depth·width, 2).
+        corrections: shape (depth·width, 2).
         depth: levels below the roots.
         width: blocks of a row, padded to whole vectors.
     """
@@ -126,61 +125,42 @@ class Slots(NamedTuple):
 
 
 @compiled_inline
-def grow(left: Keys, right: Keys, group: Group, level: int, side: int) -> None:
-    """Both children of a row of nodes: H(n) ^ t(n)·correction (design §5, §6)."""
-    nodes, corrections, width = group.nodes, group.corrections, group.width
-    parents, lefts, rights = (2 * level + side) * width, 2 * level * width, (2 * level + 1) * width
-    children = 2 * width
-    for i in range(0, width, lanes(left)):
-        node = load(left, nodes, parents + i)
-        control = control_mask(node)
-        left_child = hash_vector(left, node) ^ (control & load(left, corrections, lefts + i))
-        store(nodes, lefts + children + i, left_child)
-        right_child = hash_vector(right, node) ^ (control & load(left, corrections, rights + i))
-        store(nodes, rights + children + i, right_child)
+def grow(keys: Keys, group: Group, level: int, side: int) -> None:
+    """Both children of a row of nodes: H(n) ^ t(n)·correction, and that ^ n (docs/adr/0026)."""
+    nodes, width = group.nodes, group.width
+    parents, lefts, rights = (2 * level + side) * width, (2 * level + 2) * width, (2 * level + 3) * width
+    for i in range(0, width, lanes(keys)):
+        node = load(keys, nodes, parents + i)
+        child = left_child(keys, node, load(keys, group.corrections, level * width + i))
+        store(nodes, lefts + i, child)
+        store(nodes, rights + i, child ^ node)
 
 
 @compiled_inline
-def grow_left(left: Keys, group: Group, level: int, side: int) -> None:
+def left_child(keys: Keys, node: Vector, correction: Vector) -> Vector:
+    """H(n) ^ t(n)·correction."""
+    return hash_vector(keys, node) ^ (control_mask(node) & correction)
+
+
+@compiled_inline
+def grow_left(keys: Keys, group: Group, level: int, side: int) -> None:
     """The left children alone, where all leaves to the right lie outside the tree."""
-    nodes, corrections, width = group.nodes, group.corrections, group.width
-    parents, lefts = (2 * level + side) * width, 2 * level * width
-    for i in range(0, width, lanes(left)):
-        node = load(left, nodes, parents + i)
-        left_child = hash_vector(left, node) ^ (control_mask(node) & load(left, corrections, lefts + i))
-        store(nodes, lefts + 2 * width + i, left_child)
+    nodes, width = group.nodes, group.width
+    parents, lefts = (2 * level + side) * width, (2 * level + 2) * width
+    for i in range(0, width, lanes(keys)):
+        correction = load(keys, group.corrections, level * width + i)
+        store(nodes, lefts + i, left_child(keys, load(keys, nodes, parents + i), correction))
 
 
 @compiled
-def spread_corrections(
-    keys: Keys, words: Blocks, packed: Bytes, first: int, count: int, group: Group, level: int
-) -> None:
-    """Lay out one level's corrections of `count` trees from tree `first` on; meanwhile fetch those that come next.
-
-    Left children take the words as they are, right children the words with their lowest bits from `packed`.
-    """
-    step, lefts = lanes(keys), 2 * level * group.width
+def take_corrections(keys: Keys, words: Blocks, first: int, count: int, group: Group, level: int) -> None:
+    """Copy one level's corrections of `count` trees from tree `first` on; meanwhile fetch those that come next."""
+    step, start = lanes(keys), level * group.width
     last = (count - 1) // step * step
     for i in range(0, last, step):
         prefetch(keys, words, first + count + i)
-        _spread_vector(keys, load(keys, words, first + i), _read_bits(packed, first + i, step), group, lefts + i)
-    word = load_part(keys, words, first + last, count - last)
-    _spread_vector(keys, word, _read_bits(packed, first + last, count - last), group, lefts + last)
-
-
-@compiled_inline
-def _spread_vector(keys: Keys, word: Vector, controls: int, group: Group, left: int) -> None:
-    store(group.corrections, left, word)
-    right = (word & repeat(keys, -2, -1)) ^ spread_bits(keys, controls)
-    store(group.corrections, left + group.width, right)
-
-
-@compiled_inline
-def _read_bits(packed: Bytes, first: int, count: int) -> int:
-    """`count` bits, 1 to 16, from bit `first` on; what lies above them is undefined."""
-    start, last = first >> 3, (first + count - 1) >> 3
-    word = int(packed[start]) | int(packed[min(start + 1, last)]) << 8 | int(packed[last]) << 16
-    return word >> (first & 7)
+        store(group.corrections, start + i, load(keys, words, first + i))
+    store(group.corrections, start + last, load_part(keys, words, first + last, count - last))
 
 
 @compiled_inline

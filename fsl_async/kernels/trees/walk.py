@@ -21,31 +21,26 @@ from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.simd.isa import Keys
 from fsl_async.kernels.simd.lowering import compiled, compiled_inline
 from fsl_async.kernels.simd.vectors import lanes
-from fsl_async.kernels.trees.passes import Group, grow, grow_left, spread_corrections, take_row
+from fsl_async.kernels.trees.passes import Group, grow, grow_left, take_corrections, take_row
 from fsl_async.kernels.trees.totals import AskedTotals, GroupTotals, NoGroupTotals, Totals, TotalsAtWork, is_type
 
 GROUP = 512
 
 Words = npt.NDArray[np.uint64]
-Bytes = npt.NDArray[np.uint8]
 
 
 class Trees(NamedTuple):
     """One server's view of one client's trees, as kernels take it.
 
     Attributes:
-        left: keys of left children.
-        right: keys of right children.
+        keys: expansion keys.
         roots: shape (trees, 2).
-        words: left corrections, shape (depth, trees, 2).
-        bits: control bits of the right corrections, eight trees to a byte, shape (depth, ⌈trees / 8⌉).
+        words: corrections, shape (depth, trees, 2).
     """
 
-    left: Keys
-    right: Keys
+    keys: Keys
     roots: Blocks
     words: Words
-    bits: Bytes
 
 
 @compiled
@@ -73,8 +68,8 @@ def take(keys: Keys, source: Blocks, first: int, count: int) -> Blocks:
 @compiled
 def new_group(trees: Trees, count: int) -> Group:
     """Working memory for groups of at most `count` trees."""
-    depth, width = len(trees.words), padded(trees.left, min(GROUP, count))
-    return Group(new_row(2 * (depth + 1) * width), new_row(2 * depth * width), depth, width)
+    depth, width = len(trees.words), padded(trees.keys, min(GROUP, count))
+    return Group(new_row(2 * (depth + 1) * width), new_row(depth * width), depth, width)
 
 
 def new_totals(asked: AskedTotals, planes: int) -> TotalsAtWork:
@@ -92,9 +87,9 @@ def _new_totals(asked: Any, planes: Any) -> Any:
 @compiled
 def plant(trees: Trees, group: Group, first: int, count: int) -> None:
     """Put a group at the roots of `count` trees from tree `first` on."""
-    take_row(trees.left, trees.roots, first, group.nodes, count)
+    take_row(trees.keys, trees.roots, first, group.nodes, count)
     for level in range(group.depth):
-        spread_corrections(trees.left, trees.words[level], trees.bits[level], first, count, group, level)
+        take_corrections(trees.keys, trees.words[level], first, count, group, level)
 
 
 @compiled_inline
@@ -112,8 +107,8 @@ def climb(trees: Trees, group: Group, leaf: int, previous: int, leaves: int) -> 
         side = (leaf >> (group.depth - level)) & 1
         below = group.depth - level - 1
         if ((leaf >> below) | 1) << below < leaves:
-            grow(trees.left, trees.right, group, level, side)
+            grow(trees.keys, group, level, side)
         else:
-            grow_left(trees.left, group, level, side)
+            grow_left(trees.keys, group, level, side)
         level += 1
     return (2 * level + (leaf & 1)) * group.width

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async import kernels
-from fsl_async.derivation import forest_roots, public_schedule, tree_keys
+from fsl_async.derivation import expansion_keys, forest_roots, public_schedule
 from fsl_async.digests import Domain
 from fsl_async.geometry import SEGMENTS
 from fsl_async.server.slicing import tree_of
@@ -125,7 +125,7 @@ def _selection(case: Case, number: int) -> kernels.Selection:
     query = client_of(case, number).query(0)
     forest = case.forest
     return kernels.Selection(
-        keys=tree_keys(case.config),
+        keys=expansion_keys(case.config),
         select=public_schedule(case.config.tree_key(Domain.SELECT)),
         roots=forest_roots(query.msk, BINS, forest, 0),
         tree=tree_of(forest, query.trees.layout.split(query.trees.data)[BINS, "tree"]),

@@ -18,7 +18,7 @@ import numpy as np
 from fsl_async import kernels
 from fsl_async.client.planting import MasterSeeds, Planted, plant
 from fsl_async.costs.paper import PrintedTime
-from fsl_async.derivation import forest_roots, tree_keys
+from fsl_async.derivation import expansion_keys, forest_roots
 from fsl_async.geometry import SEGMENTS
 from fsl_async.randomness import SeededSource
 from fsl_async.wire.public_part import SALT_BYTES, ForestKey
@@ -110,7 +110,7 @@ def _place(case: Case, client: Client) -> kernels.Placement:
 
 def _grow(case: Case, seeds: MasterSeeds, planted: Planted) -> kernels.Tree:
     first, second = (forest_roots(seeds.msk[server], KEY, case.forest, server) for server in (0, 1))
-    tree, _, _ = kernels.generate(tree_keys(case.config), first, second, planted.alphas, case.forest.depth)
+    tree, _, _ = kernels.generate(expansion_keys(case.config), first, second, planted.alphas, case.forest.depth)
     return tree
 
 

@@ -175,7 +175,7 @@ def test_a_tree_one_level_deeper_than_its_table() -> None:
 
 
 def test_other_answers_are_noticed() -> None:
-    """Two bins swapped, the answers or tags of another model, a difference times a guessed key."""
+    """Two bins swapped, the answers or tags of another model, a difference times another tree's key."""
     case, other = Case(bins=3, leaves=4), Case(bins=3, leaves=4, seed=1)
     tables = tables_of(case, 16)
     (first, first_tag), (second, second_tag) = (answered([case], server, tables) for server in (0, 1))
@@ -184,7 +184,7 @@ def test_other_answers_are_noticed() -> None:
     swapped[0, [0, 1]] = second[0, [1, 0]]
     guessed, guessed_tag = second.copy(), second_tag.copy()
     guessed[0, 0, 0] ^= 1
-    guessed_tag[0, 0] ^= keys_of(other)[0]
+    guessed_tag[0, 0] ^= keys_of(case)[1]
     wrong = [
         (swapped, second_tag),
         (foreign, foreign_tag),
@@ -195,7 +195,7 @@ def test_other_answers_are_noticed() -> None:
     ]
     for answer, tag in wrong:
         assert not kernels.answers_match(keys_of(case), (first[0], answer[0]), (first_tag[0], tag[0]))
-    guessed_tag[0, 0] ^= keys_of(other)[0] ^ keys_of(case)[0]  # who knows a key may do as he likes
+    guessed_tag[0, 0] ^= keys_of(case)[1] ^ keys_of(case)[0]  # who knows a key may do as he likes
     assert kernels.answers_match(keys_of(case), (first[0], guessed[0]), (first_tag[0], guessed_tag[0]))
 
 

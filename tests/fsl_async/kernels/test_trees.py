@@ -14,9 +14,8 @@ from tests.support.kernel_cases import (
     CONVERT,
     DIGEST,
     DIGEST_MASK,
-    LEFT,
+    EXPAND,
     MASK,
-    RIGHT,
     SEGMENTS,
     SELECT,
     TAG,
@@ -68,13 +67,12 @@ def test_every_leaf_of_every_small_tree(isa: str, depth: int) -> None:
     leaves = [case.all_leaves(server) for server in (0, 1)]
     for tree in range(case.trees):
         words, *at_alpha = reference_tree(case, tree)
-        assert reference.to_ints(case.tree.words[:, tree]) == [left for left, _ in words]
-        assert [int(row[tree >> 3] >> (tree & 7) & 1) for row in case.tree.bits] == [right for _, right in words]
+        assert reference.to_ints(case.tree.words[:, tree]) == words
         assert [reference.to_ints(blocks[tree])[0] for blocks in case.at_alpha] == at_alpha
         segment, bin_ = divmod(tree, case.bins)
         for server in (0, 1):
             root = reference.to_ints(case.roots[server][tree])[0]
-            expected = [reference.leaf((LEFT, RIGHT), words, root, x) for x in range(case.leaves)]
+            expected = [reference.leaf(EXPAND, words, root, x) for x in range(case.leaves)]
             assert reference.to_ints(leaves[server][segment, :, bin_]) == expected
 
 
@@ -145,14 +143,12 @@ def test_tag_corrections_of_many_trees_are_those_of_each(isa: str, monkeypatch: 
     np.testing.assert_array_equal(verification_of(case).corrections, at_once)
 
 
-@pytest.mark.parametrize("bins", [1, 7, 8])
-def test_trees_travel_as_words_and_then_bits(bins: int) -> None:
-    """Whether they lie in memory like that, as generated ones do, or not."""
-    tree = Case(bins, leaves=9, planes=1, bits=64, seed=bins).tree
-    expected = tree.words.tobytes() + tree.bits.tobytes()
-    assert bytes(tree.to_bytes()) == expected
-    assert bytes(kernels.Tree(tree.words.copy(), tree.bits.copy()).to_bytes()) == expected
-    assert bytes(kernels.Tree(tree.words[:1], tree.bits).to_bytes()) == tree.words[:1].tobytes() + tree.bits.tobytes()
+def test_trees_travel_as_their_words() -> None:
+    """Whether these lie in memory side by side, as generated ones do, or not."""
+    tree = Case(7, leaves=9, planes=1, bits=64).tree
+    assert bytes(tree.to_bytes()) == tree.words.tobytes()
+    some = kernels.Tree(tree.words[:, 2:5])
+    assert bytes(some.to_bytes()) == some.words.tobytes()
 
 
 def verification_of(case: Case) -> kernels.Verification:
@@ -277,13 +273,13 @@ def test_accumulators_keep_what_is_in_them() -> None:
 def test_deep_tree(isa: str) -> None:
     """A stash slot: one tree over many rows."""
     leaves = 5000
-    keys = kernels.TreeKeys(kernels.key_schedule(LEFT), kernels.key_schedule(RIGHT))
+    keys = kernels.key_schedule(EXPAND)
     alphas = np.array([4711], dtype=np.uint32)
     both = [roots(server, 1) for server in (0, 1)]
     tree, *_ = kernels.generate(keys, *both, alphas, 13)
     bits = np.zeros((2, 1, leaves, 1), dtype=np.uint8)
     for server in (0, 1):
-        selection = kernels.Selection(keys, both[server], tree, keys.left, np.zeros(1, dtype=np.uint8), 1)
+        selection = kernels.Selection(keys, both[server], tree, keys, np.zeros(1, dtype=np.uint8), 1)
         kernels.evaluate_select(selection, bits[server], 0, 0, 1)
     assert np.flatnonzero(bits[0] ^ bits[1]).tolist() == [4711]
 
@@ -371,6 +367,6 @@ def test_inputs_that_are_views_of_messages() -> None:
     def piece(array: np.ndarray) -> np.ndarray:
         return np.frombuffer(b"x" + array.tobytes(), dtype=array.dtype, offset=1).reshape(array.shape)
 
-    case.tree = kernels.Tree(piece(case.tree.words), piece(case.tree.bits))
+    case.tree = kernels.Tree(piece(case.tree.words))
     case.hints, case.roots = piece(case.hints), [piece(array) for array in case.roots]
     assert (sums(case)[0] == expected).all()

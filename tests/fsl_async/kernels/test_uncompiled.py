@@ -41,7 +41,7 @@ def results(bins: int, leaves: int, planes: int, bits: int) -> str:
         kernels.evaluate_verified(case.evaluation(1), verification, sums, proofs, segment, 0, bins, totals[0])
         kernels.evaluate_add(case.evaluation(1), sums, segment, 0, bins, totals[1])
         kernels.add_leaves(case.evaluation(0), case.all_leaves(0), sums, segment, 0, bins, totals[2])
-    whole = [case.tree.words, case.tree.bits, case.hints, hints, sums, proofs, marks, slot_marks]
+    whole = [case.tree.words, case.hints, hints, sums, proofs, marks, slot_marks]
     if bins == 1:
         whole += tagged(case, row_bytes=13, queries=1) + tagged(case, row_bytes=103, queries=8)
     whole += [asked.sums for asked in totals]

@@ -18,7 +18,7 @@ from fsl_async import Ring, Sparse, Task, kernels
 from fsl_async.client.planting import Grove, MasterSeeds, plant
 from fsl_async.client.upload import submission_part
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
-from fsl_async.derivation import forest_roots, seed_commitment, tag_keys, tree_digest, tree_keys
+from fsl_async.derivation import expansion_keys, forest_roots, seed_commitment, tag_keys, tree_digest
 from fsl_async.digests import Domain, digest
 from fsl_async.geometry import Forest
 from fsl_async.server.aggregation import Aggregate, Submission
@@ -151,7 +151,7 @@ class Forgery:
         """Every leaf block of a server: (trees, leaves, 2)."""
         forest = self.forests[key]
         nothing = np.zeros(forest.trees, dtype=np.uint8)
-        keys = tree_keys(self.config)
+        keys = expansion_keys(self.config)
         roots = forest_roots(self.msk[server], key, forest, server)
         view = kernels.Selection(keys, roots, self.grown[key].tree, keys.left, nothing, 1)
         blocks = np.zeros((forest.segments, forest.leaves, forest.bins, 2), dtype=np.uint64)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from fsl_async import kernels
-from fsl_async.derivation import tree_keys
+from fsl_async.derivation import expansion_keys
 
 from .forgeries import MALLORY, Forgery, Grown, Malformation, Workshop, round_of
 
@@ -111,7 +111,7 @@ def _wrong_root(forgery: Forgery, workshop: Workshop) -> Forgery:
     for server in (0, 1):
         roots[server][:, 0] = roots[server][:, 0] & ~np.uint64(1) | np.uint64(server)
     alpha = workshop.rng.integers(0, forest.leaves, 1, dtype=np.uint32)
-    alien, _, _ = kernels.generate(tree_keys(forgery.config), *roots, alpha, forest.depth)
+    alien, _, _ = kernels.generate(expansion_keys(forgery.config), *roots, alpha, forest.depth)
     grown = forgery.grown[key]
     grown.words[:, tree] = alien.words[:, 0]
     grown.bits[:, tree] = alien.bits[:, 0] & 1
