@@ -252,7 +252,7 @@ def _digests() -> dict[str, Any]:
             "parts": [b"abc"],
             "digest": digest(Domain.SALT, b"abc", key=b"key"),
         },
-        "key": {"tag": "fsl.left", "parts": [b"abc"], "derived": derive_key(Domain.EXPAND_LEFT, b"abc")},
+        "key": {"tag": "fsl.expand", "parts": [b"abc"], "derived": derive_key(Domain.EXPAND, b"abc")},
     }
 
 
@@ -310,8 +310,7 @@ def _round(task: Task) -> dict[str, Any]:
         "configuration": config.canonical(),
         "round id": config.round_id(),
         "keys": {
-            "left": config.tree_key(Domain.EXPAND_LEFT),
-            "right": config.tree_key(Domain.EXPAND_RIGHT),
+            "expand": config.tree_key(Domain.EXPAND),
             "select": config.tree_key(Domain.SELECT),
             "placement of block 0": config.placement_key(0),
         },

@@ -303,26 +303,20 @@ def test_keys_and_hints_of_the_primitive():
     case = VECTORS["udpf"]
     shares = []
     for server, content in enumerate(map(of, case["keys"])):
-        assert content[:6] == b"UDPF\x01" + bytes([server])
+        assert content[:6] == b"UDPF\x02" + bytes([server])
         bits, fraction = content[6:8]
         points, width, trees = (int.from_bytes(content[at : at + 4], "little") for at in (8, 12, 16))
         epoch, salt, body = content[20:28], content[28:60], content[60:]
-        assert of(case["hint"]) == b"UDPF\x01\x02" + content[6:60] + content[-trees * width * bits // 8 :]
+        assert of(case["hint"]) == b"UDPF\x02\x02" + content[6:60] + content[-trees * width * bits // 8 :]
         assert (bits, fraction, points, width, trees, int.from_bytes(epoch, "little")) == (64, 8, 6, 2, 2, 3)
         purpose = b"updatable distributed point function"
-        expand = (K("fsl.left", purpose, salt), K("fsl.right", purpose, salt))
+        expand = K("fsl.expand", purpose, salt)
         convert = K("fsl.convert", purpose, salt, epoch)
-        words, row, depth = body[16 * trees :], -(-trees // 8), (points - 1).bit_length()
-        controls, hints = words[16 * depth * trees :], words[16 * depth * trees + depth * row :]
+        words, depth = body[16 * trees :], (points - 1).bit_length()
+        hints = words[16 * depth * trees :]
         for tree in range(trees):
             root = int.from_bytes(body[16 * tree : 16 * tree + 16], "little")
-            way = [
-                (
-                    int.from_bytes(words[16 * (level * trees + tree) :][:16], "little"),
-                    controls[level * row + tree // 8] >> tree % 8 & 1,
-                )
-                for level in range(depth)
-            ]
+            way = [int.from_bytes(words[16 * (level * trees + tree) :][:16], "little") for level in range(depth)]
             hint = int.from_bytes(hints[16 * tree : 16 * tree + 16], "little")
             for point in range(points):
                 node = reference.leaf(expand, way, root, point)

@@ -116,7 +116,7 @@ class Round:
         self.verified = self.task["security"] == "verified"
         self.counts = 1 if self.task["min_contributors"] else 0
         digest, seed = H("fsl.task", of(case["task"])), self.config["hash_seed"]
-        self.expand = (K("fsl.left", digest, seed), K("fsl.right", digest, seed))
+        self.expand = K("fsl.expand", digest, seed)
         self.select = K("fsl.select", digest, seed)
         self.placement = K("fsl.placement", digest, seed, le(0, 4))
         self.convert = lambda salt: K("fsl.convert", digest, seed, le(0, 4), le(self.config["number"], 8), salt)
@@ -128,7 +128,7 @@ class Round:
         bins = bins_per_segment(self.block["select"], self.rows)
 
         def cost(p: int) -> int:
-            return (-(-self.rows // (bins * p)) - 1).bit_length() * 129 + p * self.width * self.bits
+            return (-(-self.rows // (bins * p)) - 1).bit_length() * 128 + p * self.width * self.bits
 
         fitting = [p for p in (4, 2, 1) if p == 1 or p * self.width * self.bits <= 128]
         positions = 1 if self.verified else min(fitting, key=cost)
@@ -139,7 +139,7 @@ class Round:
         found = []
         for forest in self.forests:
             sizes = {
-                "tree": 16 * forest.depth * forest.trees + forest.depth * -(-forest.trees // 8),
+                "tree": 16 * forest.depth * forest.trees,
                 "select": -(-forest.trees * forest.positions // 8) if forest.positions > 1 else 0,
                 "salt": 16,
                 "hint": forest.trees * (forest.positions * self.width + self.counts) * self.bits // 8,
@@ -156,15 +156,10 @@ class Round:
     def leaves(self, number: int, pieces: dict[str, bytes], server: int) -> list[list[int]]:
         """The leaves of every tree of a forest, on one server."""
         forest, content = self.forests[number], pieces["tree"]
-        row = -(-forest.trees // 8)
-        bits_at = 16 * forest.depth * forest.trees
         found = []
         for tree in range(forest.trees):
-            words = []
-            for level in range(forest.depth):
-                start = 16 * (level * forest.trees + tree)
-                word = int.from_bytes(content[start : start + 16], "little")
-                words.append((word, content[bits_at + level * row + tree // 8] >> tree % 8 & 1))
+            starts = [16 * (level * forest.trees + tree) for level in range(forest.depth)]
+            words = [int.from_bytes(content[start : start + 16], "little") for start in starts]
             root = reference.aes(self.seeds[server], number * 2**64 + tree) & ~1 | server
             found.append([reference.leaf(self.expand, words, root, leaf) for leaf in range(forest.leaves)])
         return found
@@ -193,7 +188,7 @@ def test_keys_names_and_digests_of_a_round(example):
     assert msgpack.packb(example.task) == of(case["task"])
     assert msgpack.packb(example.config) == of(case["configuration"])
     assert example.round_id.hex() == case["round id"]
-    assert [*example.expand, example.select, example.placement] == [*map(of, case["keys"].values())]
+    assert [example.expand, example.select, example.placement] == [*map(of, case["keys"].values())]
     number = le(example.config["number"], 8)
     for name, carrier in case["carriers"].items():
         assert H("fsl.carrier", example.config["hash_seed"], number, name.encode())[0] & 1 == carrier

@@ -211,7 +211,7 @@ def test_keys_have_one_purpose_each() -> None:
     keys = [
         *(config.convert_key(block, salt) for config in configs for block in (0, 1) for salt in (b"a", b"b")),
         *(config.placement_key(block) for config in configs[::2] for block in (0, 1)),
-        *(config.tree_key(domain) for config in configs[::2] for domain in (Domain.EXPAND_LEFT, Domain.EXPAND_RIGHT)),
+        *(config.tree_key(domain) for config in configs[::2] for domain in (Domain.EXPAND, Domain.SELECT)),
     ]
     assert len(set(keys)) == len(keys)
     assert all(len(value) == 16 for value in keys)
@@ -219,7 +219,7 @@ def test_keys_have_one_purpose_each() -> None:
 
 def test_trees_outlive_their_round_and_conversion_keys_do_not() -> None:
     first, later = config_of(4), config_of(7, session=4)
-    assert first.tree_key(Domain.EXPAND_LEFT) == later.tree_key(Domain.EXPAND_LEFT)
+    assert first.tree_key(Domain.EXPAND) == later.tree_key(Domain.EXPAND)
     assert first.placement_key(0) == later.placement_key(0)
     assert first.convert_key(0, b"") != later.convert_key(0, b"")
     assert (first.epoch, later.epoch) == (4, 7)

@@ -297,15 +297,13 @@ async def test_rows_that_were_not_retrieved_may_not_be_updated_unless_the_task_s
 def damaged_trees(grove: Grove, kind: str) -> Grove:
     """The same trees with one bit changed; the proof will be made for what is sent."""
     (key, planted), *_ = grove.planted.items()
-    words, bits = planted.tree.words.copy(), planted.tree.bits.copy()
+    words = planted.tree.words.copy()
     match kind:
         case "seed correction":
             words[0, 0, 1] ^= np.uint64(4)
-        case "left control bit":
+        case "control bit":
             words[0, 0, 0] ^= np.uint64(1)
-        case "right control bit":
-            bits[0, 0] ^= 1
-    changed = dataclasses.replace(planted, tree=kernels.Tree(words, bits))
+    changed = dataclasses.replace(planted, tree=kernels.Tree(words))
     return dataclasses.replace(grove, planted=grove.planted | {key: changed})
 
 
@@ -339,7 +337,7 @@ def unchecked(config: RoundConfig, grove: Grove, answers: tuple[memoryview, memo
 
 
 @pytest.mark.parametrize("retrieves", [True, False])
-@pytest.mark.parametrize("kind", ["seed correction", "left control bit", "right control bit", "tag correction"])
+@pytest.mark.parametrize("kind", ["seed correction", "control bit", "tag correction"])
 async def test_a_cheat_is_left_out_and_the_others_sum_is_exact(
     monkeypatch: pytest.MonkeyPatch, retrieves: bool, kind: str
 ) -> None:

@@ -49,10 +49,7 @@ def test_bytes_follow_the_formulae(block: Sparse, bits: int) -> None:
         trees, depth = forest.segments * forest.bins, math.ceil(math.log2(forest.leaves))
         assert forest.trees == trees
         assert forest.depth == depth
-        # 129 bits per tree and level: a seed word whose lowest bit is the left control bit, and the right control bit.
-        assert forest.word_bytes * 8 == 128 * trees * depth
-        assert trees * depth <= forest.bit_bytes * 8 < (trees + 8) * depth or depth == 0
-        assert forest.tree_bytes == forest.word_bytes + forest.bit_bytes
+        assert forest.tree_bytes * 8 == 128 * trees * depth
         assert forest.hint_bytes * 8 == trees * forest.positions * block.width * bits
         assert forest.proof_bytes * 8 == 128 * trees
         assert forest.select_bytes == (math.ceil(trees * forest.positions / 8) if forest.positions > 1 else 0)
@@ -67,7 +64,7 @@ def test_a_leaf_covers_as_many_rows_as_makes_the_least_to_send(block: Sparse, bi
 
     def bits_to_send(positions: int) -> int:
         depth = math.ceil(math.log2(math.ceil(block.rows / (bins * positions))))
-        return 129 * depth + positions * row_bits
+        return 128 * depth + positions * row_bits
 
     allowed = [positions for positions in (1, 2, 4) if positions * row_bits <= 128 or positions == 1]
     best = min(map(bits_to_send, allowed))

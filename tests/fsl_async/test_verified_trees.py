@@ -172,21 +172,19 @@ def at_alpha(grove: Grove, blocks: np.ndarray) -> np.ndarray:
 def malformed(play: Round, grove: Grove, chance: random.Random) -> Grove:
     """One to three changes to the correction words of the bins, and the tag corrections that fit them best."""
     tree = grove.planted[KEY].tree
-    words, bits = tree.words.copy(), tree.bits.copy()
+    words = tree.words.copy()
     for _ in range(chance.choice((1, 1, 2, 3))):
         level, number = chance.randrange(tree.depth), chance.randrange(tree.count)
-        match chance.randrange(4):
+        match chance.randrange(3):
             case 0:
                 words[level, number, chance.randrange(2)] ^= np.uint64(1 << chance.randrange(64))
             case 1:
-                words[level, number, 0] ^= np.uint64(1)  # the left control bit
+                words[level, number, 0] ^= np.uint64(1)  # the control bit
             case 2:
-                bits[level, number // 8] ^= 1 << number % 8  # the right one
-            case 3:
                 words[level, number] = 0
-    changed = with_tree(grove, kernels.Tree(words, bits))
+    changed = with_tree(grove, kernels.Tree(words))
     first, second = (at_alpha(changed, blocks) for blocks in evaluated(play, changed))
-    return with_tree(changed, kernels.Tree(words, bits), (first, second))
+    return with_tree(changed, kernels.Tree(words), (first, second))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -224,7 +222,7 @@ def test_two_points_in_one_bin_are_refused() -> None:
     tree = grove.planted[KEY].tree
     words = tree.words.copy()
     words[-1, :, 1] ^= np.uint64(2)
-    cheat = with_tree(grove, kernels.Tree(words, tree.bits))
+    cheat = with_tree(grove, kernels.Tree(words))
     blocks = evaluated(play, cheat)
     assert ((blocks[0] != blocks[1]).any(axis=-1).sum(axis=1) == 2).any()
     cheat = with_tree(cheat, cheat.planted[KEY].tree, (at_alpha(cheat, blocks[0]), at_alpha(cheat, blocks[1])))

@@ -359,7 +359,7 @@ QUESTION = Question(197_372, 418, 18, 64, 100, 10, "verified", 41_800)
 def test_upload_of_the_public_part_follows_the_design() -> None:
     variant = build(Name.MEGA, QUESTION)
     (shape,) = variant.shapes
-    bits = shape.bins * (129 * shape.depth + 128 + 18 * 64)
+    bits = shape.bins * (128 * shape.depth + 128 + 18 * 64)
     parts = variant.first.phases
     sent = sum(parts["retrieve"].up) + sum(parts["submit"].up)
     assert 0 <= sent - bits / 8 < 1200  # what is left are the messages around it

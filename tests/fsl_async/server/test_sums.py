@@ -13,13 +13,12 @@ from tests.support.rounds import Round, add
 
 
 def make_evaluation(rng: np.random.Generator, trees: int, depth: int, planes: int, bits: int) -> kernels.Evaluation:
-    keys = [kernels.key_schedule(rng.bytes(16)) for _ in range(3)]
+    keys = [kernels.key_schedule(rng.bytes(16)) for _ in range(2)]
     roots = rng.integers(0, 2**64, (trees, 2), dtype=np.uint64)
     words = rng.integers(0, 2**64, (depth, trees, 2), dtype=np.uint64)
-    packed = rng.integers(0, 256, (depth, -(-trees // 8)), dtype=np.uint8)
     hints = rng.integers(0, 2**64, (planes, trees, 2), dtype=np.uint64)
-    tree = kernels.Tree(words, packed)
-    return kernels.Evaluation(kernels.TreeKeys(keys[0], keys[1]), roots, tree, keys[2], hints, bits)
+    tree = kernels.Tree(words)
+    return kernels.Evaluation(keys[0], roots, tree, keys[1], hints, bits)
 
 
 @pytest.mark.parametrize("bits", [32, 64, 128])

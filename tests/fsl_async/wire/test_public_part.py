@@ -9,7 +9,16 @@ import pytest
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.geometry import geometry_of
-from fsl_async.wire.public_part import SALT_BYTES, ForestKey, Layout, Trees, dense_bytes, forests_of, share_bytes
+from fsl_async.wire.public_part import (
+    SALT_BYTES,
+    ForestKey,
+    Layout,
+    Trees,
+    dense_bytes,
+    first_padding,
+    forests_of,
+    share_bytes,
+)
 
 ITEMS = Sparse("items", rows=5000, select=40, width=3, stash=2)
 SHOPS = Sparse("shops", rows=300, select=7)
@@ -99,6 +108,25 @@ def test_split_gives_views_that_cover_the_part() -> None:
     assert len(set(part)) == len(layout.pieces)
 
 
+def test_a_bit_in_the_padding_of_selection_hints_is_found_wherever_it_is() -> None:
+    task = task_of(32, "semi-honest", (Sparse("a", rows=999, select=9), Sparse("b", rows=500, select=5)))
+    layout, seen = Layout.retrieval(task), 0
+    part = bytearray(b"\xff" * layout.size)
+    for key, forest in forests_of(task):
+        piece = next(piece for piece in layout.pieces if (piece.key, piece.kind) == (key, "select"))
+        spare = -forest.trees * forest.positions % 8
+        part[piece.stop - 1] >>= spare
+        seen += spare
+    assert seen
+    assert first_padding(task, layout, memoryview(part)) is None
+    for key, forest in forests_of(task):
+        piece = next(piece for piece in layout.pieces if (piece.key, piece.kind) == (key, "select"))
+        for bit in range(8 - -forest.trees * forest.positions % 8, 8):
+            part[piece.stop - 1] ^= 1 << bit
+            assert first_padding(task, layout, memoryview(part)) == (key, "select")
+            part[piece.stop - 1] ^= 1 << bit
+
+
 def test_a_task_without_sparse_blocks_has_empty_parts() -> None:
     task = task_of(blocks=(Dense("d", size=3),))
     for layout in layouts(task).values():
@@ -116,10 +144,10 @@ def test_shares_and_dense_parts(bits: int) -> None:
 
 
 def upload_bits(task: Task, block: Sparse) -> float:
-    """B·(129·d + 128 + τ·l) + 128: trees, tag corrections, one hint, and its salt."""
+    """B·(128·d + 128 + τ·l) + 128: trees, tag corrections, one hint, and its salt."""
     forest = geometry_of(task, block).bins
     depth = math.ceil(math.log2(forest.leaves))
-    return forest.trees * (129 * depth + (128 if task.verified else 0) + block.width * task.ring.bits) + 8 * SALT_BYTES
+    return forest.trees * (128 * depth + (128 if task.verified else 0) + block.width * task.ring.bits) + 8 * SALT_BYTES
 
 
 @pytest.mark.parametrize("security", ["verified", "semi-honest"])
@@ -128,9 +156,7 @@ def upload_bits(task: Task, block: Sparse) -> float:
 def test_a_submission_takes_what_the_formula_says(security: str, select: int, width: int) -> None:
     block = Sparse("a", rows=2**20, select=select, width=width)
     task = task_of(128, security, (block,))
-    size = Layout.submission(task, Trees.OWN).size
-    depth = geometry_of(task, block).bins.depth
-    assert 0 <= size - upload_bits(task, block) / 8 < depth  # each level's control bits are rounded up to bytes
+    assert Layout.submission(task, Trees.OWN).size == upload_bits(task, block) / 8
 
 
 @pytest.mark.parametrize(("select", "limit"), [(10_486, 2.05e6), (104_858, 13.6e6)])

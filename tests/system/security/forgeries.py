@@ -31,7 +31,7 @@ ATTEMPTS_PER_SUBMISSION = 20
 TASKS = (
     Task(
         name="four levels",
-        blocks=(Sparse("items", rows=250, width=3, select=4),),
+        blocks=(Sparse("items", rows=230, width=3, select=4),),
         ring=Ring(32),
         min_clients=2,
         max_clients=4,
@@ -73,28 +73,24 @@ class Grown:
     """One forest's public part, open to change.
 
     Attributes:
-        words: seed correction words, lowest bit the left control correction; uint64 (depth, trees, 2).
-        bits: right control corrections; uint8 0 or 1 (depth, trees).
+        words: correction words; uint64 (depth, trees, 2).
         corrections: tag corrections; uint64 (trees, 2).
     """
 
     words: np.ndarray
-    bits: np.ndarray
     corrections: np.ndarray
 
     def copy(self) -> Grown:
-        return Grown(self.words.copy(), self.bits.copy(), self.corrections.copy())
+        return Grown(self.words.copy(), self.corrections.copy())
 
     @property
     def tree(self) -> kernels.Tree:
-        return kernels.Tree(self.words, np.packbits(self.bits, axis=1, bitorder="little"))
+        return kernels.Tree(self.words)
 
     @staticmethod
     def read(forest: Forest, tree: memoryview, proof: memoryview) -> Grown:
-        words = np.frombuffer(tree[: forest.word_bytes], "<u8").reshape(forest.depth, forest.trees, 2).copy()
-        packed = np.frombuffer(tree[forest.word_bytes :], np.uint8).reshape(forest.depth, -1)
-        bits = np.unpackbits(packed, axis=1, count=forest.trees, bitorder="little")
-        return Grown(words, bits, np.frombuffer(proof, "<u8").reshape(forest.trees, 2).copy())
+        words = np.frombuffer(tree, "<u8").reshape(forest.depth, forest.trees, 2).copy()
+        return Grown(words, np.frombuffer(proof, "<u8").reshape(forest.trees, 2).copy())
 
 
 @dataclass
@@ -134,7 +130,7 @@ class Forgery:
         for piece in self.layout.pieces:
             grown = self.grown[piece.key]
             if piece.kind == "tree":
-                part[piece.start : piece.stop] = grown.words.tobytes() + grown.tree.bits.tobytes()
+                part[piece.start : piece.stop] = grown.words.tobytes()
             if piece.kind == "proof":
                 part[piece.start : piece.stop] = grown.corrections.tobytes()
         return bytes(part)
@@ -153,7 +149,7 @@ class Forgery:
         nothing = np.zeros(forest.trees, dtype=np.uint8)
         keys = expansion_keys(self.config)
         roots = forest_roots(self.msk[server], key, forest, server)
-        view = kernels.Selection(keys, roots, self.grown[key].tree, keys.left, nothing, 1)
+        view = kernels.Selection(keys, roots, self.grown[key].tree, keys, nothing, 1)
         blocks = np.zeros((forest.segments, forest.leaves, forest.bins, 2), dtype=np.uint64)
         every = np.arange(forest.leaves, dtype=np.uint32)
         for segment in range(forest.segments):

@@ -35,23 +35,9 @@ def _seed_bit(forgery: Forgery, workshop: Workshop) -> Forgery:
     return forgery.prove(workshop.rng)
 
 
-def _left_control(forgery: Forgery, workshop: Workshop) -> Forgery:
+def _control(forgery: Forgery, workshop: Workshop) -> Forgery:
     grown, tree = _one_tree(forgery, workshop.rng)
     grown.words[workshop.rng.integers(len(grown.words)), tree, 0] ^= np.uint64(1)
-    return forgery.prove(workshop.rng)
-
-
-def _right_control(forgery: Forgery, workshop: Workshop) -> Forgery:
-    grown, tree = _one_tree(forgery, workshop.rng)
-    grown.bits[workshop.rng.integers(len(grown.words)), tree] ^= 1
-    return forgery.prove(workshop.rng)
-
-
-def _both_controls(forgery: Forgery, workshop: Workshop) -> Forgery:
-    grown, tree = _one_tree(forgery, workshop.rng)
-    level = workshop.rng.integers(len(grown.words))
-    grown.words[level, tree, 0] ^= np.uint64(1)
-    grown.bits[level, tree] ^= 1
     return forgery.prove(workshop.rng)
 
 
@@ -59,7 +45,6 @@ def _random_words(forgery: Forgery, workshop: Workshop) -> Forgery:
     grown, tree = _one_tree(forgery, workshop.rng)
     for level in range(len(grown.words)):
         grown.words[level, tree] = _block(workshop.rng)
-        grown.bits[level, tree] = workshop.rng.integers(2)
     return forgery.prove(workshop.rng)
 
 
@@ -67,7 +52,6 @@ def _truncated(forgery: Forgery, workshop: Workshop) -> Forgery:
     grown, tree = _one_tree(forgery, workshop.rng)
     level = workshop.rng.integers(len(grown.words))
     grown.words[level:, tree] = 0
-    grown.bits[level:, tree] = 0
     return forgery.prove(workshop.rng)
 
 
@@ -75,7 +59,6 @@ def _levels_exchanged(forgery: Forgery, workshop: Workshop) -> Forgery:
     grown, tree = _one_tree(forgery, workshop.rng, depth=2)
     one, other = workshop.rng.choice(len(grown.words), 2, replace=False)
     grown.words[[one, other], tree] = grown.words[[other, one], tree]
-    grown.bits[[one, other], tree] = grown.bits[[other, one], tree]
     return forgery.prove(workshop.rng)
 
 
@@ -83,16 +66,13 @@ def _bins_swapped(forgery: Forgery, workshop: Workshop) -> Forgery:
     grown, tree = _one_tree(forgery, workshop.rng)
     other = int(workshop.rng.integers(grown.words.shape[1]))
     grown.words[:, [tree, other]] = grown.words[:, [other, tree]]
-    grown.bits[:, [tree, other]] = grown.bits[:, [other, tree]]
     return forgery.prove(workshop.rng)
 
 
 def _two_points(forgery: Forgery, workshop: Workshop) -> Forgery:
-    """The last level's control bits are such that both leaves under the marked node differ, in control bit as well."""
+    """The last level's word leaves both leaves under the marked node different, one in control bit as well."""
     grown, tree = _one_tree(forgery, workshop.rng)
-    side = workshop.rng.integers(2)
-    grown.words[-1, tree, 0] ^= np.uint64(side)
-    grown.bits[-1, tree] ^= 1 - side
+    grown.words[-1, tree] ^= _block(workshop.rng)
     return forgery.prove(workshop.rng)
 
 
@@ -114,7 +94,6 @@ def _wrong_root(forgery: Forgery, workshop: Workshop) -> Forgery:
     alien, _, _ = kernels.generate(expansion_keys(forgery.config), *roots, alpha, forest.depth)
     grown = forgery.grown[key]
     grown.words[:, tree] = alien.words[:, 0]
-    grown.bits[:, tree] = alien.bits[:, 0] & 1
     return forgery.prove(workshop.rng)
 
 
@@ -182,9 +161,7 @@ def _corrections_shifted(forgery: Forgery, workshop: Workshop) -> Forgery:
 
 MALFORMATIONS = (
     Malformation("a bit of a seed correction word flipped", _seed_bit),
-    Malformation("a left control correction flipped", _left_control),
-    Malformation("a right control correction flipped", _right_control),
-    Malformation("both control corrections of a level flipped", _both_controls),
+    Malformation("a control correction flipped", _control),
     Malformation("all correction words random", _random_words),
     Malformation("correction words cut off from a level on", _truncated),
     Malformation("two levels exchanged", _levels_exchanged),

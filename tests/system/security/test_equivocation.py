@@ -16,6 +16,8 @@ from fsl_async.config import RoundConfig
 from fsl_async.derivation import dense_digest, seed_commitment
 from fsl_async.digests import Domain, digest
 from fsl_async.protocols import epochs
+from fsl_async.ring import Ring
+from fsl_async.task import Sparse, Task
 from fsl_async.wire.messages import Message, Receipt, Refused
 from fsl_async.wire.public_part import Layout, Trees
 from parties import simulate
@@ -270,21 +272,21 @@ async def test_another_clients_submission_counts_for_nobody_but_that_client(seed
 
 
 async def test_padding_is_refused_by_the_carrier_and_goes_no_further(seed, autojump_clock):
-    async with simulate(TASK, model(), seed) as network:
+    items = Sparse("items", rows=300, select=7)  # 99 trees, four rows to a leaf: the last byte is half full
+    task = Task(name="packed", blocks=(items,), ring=Ring(32), security="semi-honest", min_clients=2, max_clients=4)
+    async with simulate(task, {"items": np.zeros((300, 1))}, seed) as network:
         config = await present(network)
         carrier = config.carrier(MALLORY)
-        honest = submission(config, MALLORY)
-        piece = next(p for p in Layout.submission(TASK, Trees.OWN).pieces if p.kind == "tree")
+        honest = retrieval(config, MALLORY)
+        layout = Layout.retrieval(task)
         part = bytearray(honest.bulk[carrier])
-        part[piece.stop - 1] ^= 0x80
-        layout = Layout.submission(TASK, Trees.OWN)
-        announced = name_of(layout, part[: layout.size])
+        part[next(p for p in layout.pieces if p.kind == "select").stop - 1] ^= 0x80
+        announced = name_of(layout, part)
         lie = told(told(carrying(honest, bytes(part)), 0, public_digest=announced), 1, public_digest=announced)
         (reply,) = await send(network, lie, servers=(carrier,))
         assert reason(reply) == "malformed"
         assert "padding" in reply.explanation
         assert not any(type(note.message).__name__ == "Forward" for note in network.transcript)
-        await honest_round(network)
 
 
 def test_a_second_hint_for_an_epoch_is_refused_with_both_digests():

@@ -272,10 +272,8 @@ def gathered(security: str, bits: int, seed: int) -> dict[str, bytes]:
         ones = task.ring.encode(RingIntegers(np.ones((6, blocks[0].width), dtype=np.int64)), 2**20, "ones")
         part = submission_part(config, "alice", grove, {0: (rows, ones)}, Trees.OWN)
         pieces = Layout.submission(task, Trees.OWN).split(memoryview(part))
-        for key, forest in forests_of(task):
-            add("correction words", bytes(pieces[key, "tree"][: forest.word_bytes]))
-            whole = np.frombuffer(pieces[key, "tree"][forest.word_bytes :], np.uint8).reshape(forest.depth, -1)
-            add("right control corrections", whole[:, : forest.trees // 8].tobytes())
+        for key, _ in forests_of(task):
+            add("correction words", bytes(pieces[key, "tree"]))
             add("hints", bytes(pieces[key, "hint"]))
             if security == "verified":
                 add("tag corrections", bytes(pieces[key, "proof"]))
@@ -303,7 +301,7 @@ def run(jobs) -> None:
 @pytest.mark.parametrize("security", ["verified", "semi-honest"])
 def test_what_a_server_gets_looks_like_chance(security: str, bits: int, seed: int) -> None:
     found = gathered(security, bits, seed)
-    assert len(found) == 6 + (security == "verified") + (security == "semi-honest" and bits == 32)
+    assert len(found) == 5 + (security == "verified") + (security == "semi-honest" and bits == 32)
     for kind, data in found.items():
         row = 1 if kind.split()[0] in ("right", "selection", "answers") else bits // 8
         assert len(data) > 5000, kind
@@ -317,7 +315,7 @@ def test_no_mask_and_no_conversion_serves_two_epochs() -> None:
     keys = [config.convert_key(block, b"") for config in rounds for block in (0, 1)]
     assert len(set(masks)) == 3
     assert len(set(keys)) == 6
-    assert len({config.tree_key(Domain.EXPAND_LEFT) for config in rounds}) == 1
+    assert len({config.tree_key(Domain.EXPAND) for config in rounds}) == 1
 
 
 def test_the_statistics_see_what_is_not_chance(seed: int) -> None:

@@ -38,7 +38,7 @@ TOGETHER = 32
 MOST_SUBMITTED = 0.1e-3
 MOST_OUTCOMES = 1e9
 MOST_WRITTEN = 1.1
-SMALL_PART, LARGE_PART = 83_096, 2_087_552
+SMALL_PART, LARGE_PART = 82_552, 2_073_904
 """Public parts: m = 2^15, k = 256, and m = 2^20, k = 10,486; l = 64, verified."""
 
 
