@@ -60,7 +60,7 @@ def test_primitives():
 def test_preambles():
     case = VECTORS["preamble"]
     for name, role in (("client", 1), ("server", 2)):
-        assert of(case[name]) == bytes([0x1F, 0x46, 0x53, 0x0A]) + (3).to_bytes(2, "big") + bytes([role, 1])
+        assert of(case[name]) == bytes([0x1F, 0x46, 0x53, 0x0A]) + (4).to_bytes(2, "big") + bytes([role, 1])
     prologue = b"fsl-async channel prologue\0" + of(case["client"]) + of(case["server"])
     assert prologue.hex() == case["prologue"]
 

@@ -273,7 +273,7 @@ async def test_another_clients_submission_counts_for_nobody_but_that_client(seed
 
 async def test_padding_is_refused_by_the_carrier_and_goes_no_further(seed, autojump_clock):
     items = Sparse("items", rows=300, select=7)  # 99 trees, four rows to a leaf: the last byte is half full
-    task = Task(name="packed", blocks=(items,), ring=Ring(32), security="semi-honest", min_clients=2, max_clients=4)
+    task = Task(name="packed", blocks=(items,), ring=Ring(32, 12), security="semi-honest", min_clients=2, max_clients=4)
     async with simulate(task, {"items": np.zeros((300, 1))}, seed) as network:
         config = await present(network)
         carrier = config.carrier(MALLORY)

@@ -40,7 +40,7 @@ def test_the_verdict_is_the_truth_also_where_an_attempt_spoils_nothing(malformat
 
 
 def test_some_attempts_do_spoil_nothing(seed: int) -> None:
-    """What lies beyond a bin's last position is never evaluated: a last word that is wrong there alone spoils nothing."""
+    """What lies beyond a bin's last position is never evaluated: a last word that is wrong there spoils nothing."""
     workshop = Workshop(TASKS[0], seed)
     assert workshop.submission(workshop.config).forests[ForestKey(0, 0)].leaves == 11
     attempts = [next(workshop.attempts(MALFORMATIONS[0])) for _ in range(250)]
