@@ -382,14 +382,14 @@ class Work:
         )
 
 
-def tree_nodes(leaves: int) -> int:
-    """Nodes below the root of a tree of the least depth with so many leaves, none of them without a leaf under it."""
-    return sum(-(-leaves // 2**below) for below in range((leaves - 1).bit_length()))
+def inner_nodes(leaves: int) -> int:
+    """Nodes above the leaves of a tree of the least depth with so many, none of them without a leaf under it."""
+    return sum(-(-leaves // 2**below) for below in range(1, (leaves - 1).bit_length() + 1))
 
 
 def tree_work(task: Task) -> Work:
-    """A client makes all trees of a task: both servers' roots, and both children of both nodes on each level."""
-    return Work(client=sum(forest.trees * (2 + 4 * forest.depth) for _, forest in forests_of(task)))
+    """A client makes all trees of a task: both servers' roots, and both their nodes on each level."""
+    return Work(client=sum(forest.trees * (2 + 2 * forest.depth) for _, forest in forests_of(task)))
 
 
 def retrieval_work(task: Task, setting: Setting) -> Work:
@@ -425,7 +425,7 @@ def submission_work(task: Task, trees: Trees) -> Work:
 
 def _walk(forest: Forest) -> int:
     """Blocks to expand one tree: its root from the master seed, then every node."""
-    return 1 + tree_nodes(forest.leaves)
+    return 1 + inner_nodes(forest.leaves)
 
 
 def folded_bytes(task: Task) -> int:

@@ -18,7 +18,7 @@ from fsl_async import Ring, Sparse, Task
 from fsl_async.client.planting import Grove, MasterSeeds, plant
 from fsl_async.client.upload import retrieval_part, submission_part
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
-from fsl_async.costs.message_sizes import tree_nodes
+from fsl_async.costs.message_sizes import inner_nodes
 from fsl_async.geometry import Forest, geometry_of
 from fsl_async.randomness import SeededSource
 from fsl_async.ring import Elements
@@ -214,11 +214,11 @@ def expected(case: Case, clients: Sequence[Client]) -> Elements:
 
 
 def aes_per_leaf(case: Case) -> int:
-    """AES blocks by which a leaf is counted: two for the walk, one for each plane, two for a proof (design §14)."""
-    return 2 + case.forest.planes + 2 * case.task.verified
+    """AES blocks by which a leaf is counted: one for the walk, one for each plane, two for a proof (design §14)."""
+    return 1 + case.forest.planes + 2 * case.task.verified
 
 
 def aes_spent_per_leaf(case: Case) -> float:
-    """AES blocks that are spent on a leaf: a tree has fewer than two nodes for each, and none beyond the last one."""
+    """AES blocks that are spent on a leaf: a tree has about as many inner nodes as leaves."""
     forest = case.forest
-    return tree_nodes(forest.leaves) / forest.leaves + forest.planes + 2 * case.task.verified
+    return inner_nodes(forest.leaves) / forest.leaves + forest.planes + 2 * case.task.verified

@@ -316,10 +316,10 @@ def test_a_message_with_bulk_is_as_long_as_its_encoding() -> None:
 
 
 @pytest.mark.parametrize("leaves", [1, 2, 3, 4, 5, 7, 8, 9, 100, 128, 129, 777])
-def test_nodes_of_a_tree_are_the_distinct_paths_to_its_leaves(leaves: int) -> None:
+def test_inner_nodes_of_a_tree_are_the_distinct_beginnings_of_paths_to_its_leaves(leaves: int) -> None:
     depth = (leaves - 1).bit_length()
-    paths = {(level, leaf >> (depth - level)) for leaf in range(leaves) for level in range(1, depth + 1)}
-    assert costs.tree_nodes(leaves) == len(paths)
+    paths = {(level, leaf >> (depth - level)) for leaf in range(leaves) for level in range(depth)}
+    assert costs.inner_nodes(leaves) == len(paths)
 
 
 def test_blocks_of_one_forest_by_hand() -> None:
@@ -327,9 +327,9 @@ def test_blocks_of_one_forest_by_hand() -> None:
     forest = geometry_of(task, task.blocks[0]).bins
     trees, leaves, depth = forest.trees, forest.leaves, forest.depth
     assert forest.planes == 2
-    nodes = costs.tree_nodes(leaves)
+    nodes = costs.inner_nodes(leaves)
     setting = Setting(NAMES)
-    assert costs.tree_work(task).client == trees * (2 + 4 * depth)
+    assert costs.tree_work(task).client == trees * (2 + 2 * depth)
     retrieving = costs.retrieval_work(task, setting)
     assert (retrieving.client, retrieving.server) == (0, trees * (1 + nodes))
     assert (retrieving.read_rows, retrieving.read_bytes) == (3 * 64, 3 * 64 * 3 * 4)
@@ -346,7 +346,7 @@ def test_the_design_document_bounds_the_blocks_of_a_leaf() -> None:
         forest = geometry_of(task, task.blocks[0]).bins
         all_leaves = forest.trees * forest.leaves
         each = costs.submission_work(task, Trees.RETRIEVAL).server / all_leaves
-        assert each <= 2 + math.ceil(width * bits / 128) + 2 + 0.05
+        assert each <= 1 + math.ceil(width * bits / 128) + 2 + 0.05
         assert all_leaves == pytest.approx(3 * 2**16, rel=0.02)
 
 
