@@ -19,6 +19,7 @@ from fsl_async.kernels.simd.vectors import (
     RING_64,
     RING_128,
     Ring,
+    Vector,
     add,
     control_mask,
     hash_vector,
@@ -86,8 +87,8 @@ def _grow_level(keys: Keys, path: Blocks, rows: Pair) -> None:
         first, second = load(keys, rows.first, i), load(keys, rows.second, i)
         goes_right = control_mask(load(keys, path, i))
         first_hash, second_hash = hash_vector(keys, first), hash_vector(keys, second)
-        difference = first ^ second
-        word = first_hash ^ second_hash ^ difference ^ (goes_right & difference)
+        difference: Vector = first ^ second
+        word: Vector = first_hash ^ second_hash ^ difference ^ (goes_right & difference)
         store(path, i, word)
         store(rows.first, i, first_hash ^ (control_mask(first) & word) ^ (goes_right & first))
         store(rows.second, i, second_hash ^ (control_mask(second) & word) ^ (goes_right & second))
