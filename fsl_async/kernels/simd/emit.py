@@ -27,6 +27,9 @@ BYTES = ir.VectorType(I8, 16)
 ROUNDS = circuit.ROUNDS
 BLOCK_BYTES = 16
 LINE_BYTES = 64
+# Vectors of 16 blocks exist on AVX-512 only, where a register has eight words and a mask register a bit for each.
+WIDE_WORDS = 32
+REGISTER_WORDS = 8
 
 
 def shuffle(builder: Builder, vector: Value, lanes: Sequence[int]) -> Value:
@@ -96,7 +99,23 @@ def orthomorphism(builder: Builder, vector: Value) -> Value:
     """σ(hi‖lo) = (hi ^ lo ‖ hi) of every block."""
     count = vector.type.count
     swapped = shuffle(builder, vector, [index ^ 1 for index in range(count)])
+    if count >= WIDE_WORDS:
+        return _xor_high(builder, swapped, vector)
     return builder.xor(swapped, builder.and_(vector, constant(count // 2, 0, -1)))
+
+
+def _xor_high(builder: Builder, left: Value, right: Value) -> Value:
+    """The XOR with high words alone, as one ternary operation a register; of & and ^ LLVM would make two."""
+    keep = constant(REGISTER_WORDS // 2, 0, -1)
+    kind = ir.FunctionType(keep.type, [keep.type] * 3 + [I32])
+    name = "llvm.x86.avx512.pternlog.q.512"
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    pairs = zip(cut(builder, left, REGISTER_WORDS), cut(builder, right, REGISTER_WORDS), strict=True)
+    return join(builder, [builder.call(function, [*pair, keep, I32(_XOR_OF_AND)]) for pair in pairs])
+
+
+# The truth table of a ^ (b & c).
+_XOR_OF_AND = 0x78
 
 
 def control_mask(builder: Builder, vector: Value) -> Value:
@@ -120,19 +139,19 @@ def bits_at(builder: Builder, vector: Value, place: Value) -> Value:
 
 def encrypt(builder: Builder, isa: Isa, schedule: Value, vector: Value) -> Value:
     """AES-128 of every block; `schedule` points to the instruction set's round keys."""
-    registers = _cut(builder, vector, 2 * isa.register)
+    registers = cut(builder, vector, 2 * isa.register)
     round_keys = _RoundKeys(builder, schedule, registers[0].type)
     last = round_keys[ROUNDS]
-    return _join(builder, _ROUNDS[isa.keys](builder, round_keys, registers, [last] * len(registers)))
+    return join(builder, _ROUNDS[isa.keys](builder, round_keys, registers, [last] * len(registers)))
 
 
 def encrypt_onto(builder: Builder, isa: Isa, schedule: Value, vector: Value) -> Value:
     """AES-128 of every block, XORed with the block: it joins the last round key while AES is still at work."""
-    registers = _cut(builder, vector, 2 * isa.register)
+    registers = cut(builder, vector, 2 * isa.register)
     round_keys = _RoundKeys(builder, schedule, registers[0].type)
     last = round_keys[ROUNDS]
     lasts = [builder.xor(last, register) for register in registers]
-    return _join(builder, _ROUNDS[isa.keys](builder, round_keys, registers, lasts))
+    return join(builder, _ROUNDS[isa.keys](builder, round_keys, registers, lasts))
 
 
 class _RoundKeys:
@@ -148,11 +167,13 @@ class _RoundKeys:
         return self._builder.load(pointer, align=8)
 
 
-def _cut(builder: Builder, vector: Value, words: int) -> list[Value]:
+def cut(builder: Builder, vector: Value, words: int) -> list[Value]:
+    """A vector's registers, of so many words each."""
     return [shuffle(builder, vector, range(start, start + words)) for start in range(0, vector.type.count, words)]
 
 
-def _join(builder: Builder, registers: list[Value]) -> Value:
+def join(builder: Builder, registers: list[Value]) -> Value:
+    """The inverse of `cut`."""
     while len(registers) > 1:
         count = 2 * registers[0].type.count
         mask = ir.Constant(ir.VectorType(I32, count), list(range(count)))
@@ -313,60 +334,3 @@ _ROUNDS: dict[type[Keys], _Rounds] = {
     Armv8Keys: _armv8,
     PortableKeys: _portable,
 }
-
-
-# Rings
-
-
-def sum_32(builder: Builder, left: Value, right: Value) -> Value:
-    """Sums in Z_2^32, two elements to a word."""
-    halves = ir.VectorType(I32, 2 * left.type.count)
-    total = builder.add(builder.bitcast(left, halves), builder.bitcast(right, halves))
-    return builder.bitcast(total, left.type)
-
-
-def sum_64(builder: Builder, left: Value, right: Value) -> Value:
-    """Sums in Z_2^64, one element to a word."""
-    return builder.add(left, right)
-
-
-def sum_128(builder: Builder, left: Value, right: Value) -> Value:
-    """Sums in Z_2^128, two words to an element: a carry moves from the low word to the high one."""
-    if left.type.count < _WIDE_WORDS:
-        return _sum_by_logic(builder, left, right)
-    pieces = zip(_cut(builder, left, _MASKED), _cut(builder, right, _MASKED), strict=True)
-    return _join(builder, [_sum_by_masks(builder, *piece) for piece in pieces])
-
-
-# Vectors of 16 blocks exist on AVX-512 only, where eight words have a mask register's eight bits.
-_WIDE_WORDS = 32
-_MASKED = 8
-
-
-def _sum_by_logic(builder: Builder, left: Value, right: Value) -> Value:
-    """The carry out of a word is the highest bit of a & b | (a | b) & ~(a + b)."""
-    total = builder.add(left, right)
-    count = left.type.count
-    either, both = builder.or_(left, right), builder.and_(left, right)
-    overflow = builder.or_(both, builder.and_(either, builder.not_(total)))
-    carry = builder.lshr(overflow, ir.Constant(left.type, [63] * count))
-    zeros = ir.Constant(left.type, [0] * count)
-    places = [place for index in range(0, count, 2) for place in (count, index)]
-    moved = builder.shuffle_vector(carry, zeros, ir.Constant(ir.VectorType(I32, count), places))
-    return builder.add(total, moved)
-
-
-def _sum_by_masks(builder: Builder, left: Value, right: Value) -> Value:
-    """The carries of low words as a mask, moved up by one, under which high words grow by one.
-
-    The empty assembly hides from LLVM that the addend is 1: it would turn the masked addition back into two
-    instructions that compete with AES, and the pass would take a quarter longer.
-    """
-    total = builder.add(left, right)
-    flags = ir.VectorType(ir.IntType(1), _MASKED)
-    carried = builder.and_(builder.icmp_unsigned("<", total, left), ir.Constant(flags, [1, 0] * (_MASKED // 2)))
-    above = ir.Constant(ir.VectorType(I32, _MASKED), [_MASKED, *range(_MASKED - 1)])
-    carried = builder.shuffle_vector(carried, ir.Constant(flags, [0] * _MASKED), above)
-    ones = ir.Constant(total.type, [1] * _MASKED)
-    one = builder.asm(ir.FunctionType(total.type, [total.type]), "", "=v,0", [ones], False)
-    return builder.select(carried, builder.add(total, one), total)

@@ -4,7 +4,7 @@ Each function of `vectors` gets a rule for the type of its result and one for th
 straight where the function is called, so that a vector never leaves its registers.
 
 The compiler keeps compiled kernels on disk, next to each kernel's file, and notices changes in that file alone: after a
-change to this module, to `emit` or to `passes`, remove the `__pycache__` folder beside them.
+change to this module, to `emit`, `emit_sums` or `passes`, remove the `__pycache__` folder beside them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import extending as numba_extending
 from numba.core import types as numba_types
 
-from fsl_async.kernels.simd import emit, vectors
+from fsl_async.kernels.simd import emit, emit_sums, vectors
 from fsl_async.kernels.simd.isa import isa_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -197,11 +197,12 @@ def _bitwise_result(context: Context) -> Callable[..., Type]:
 
 @_lower(vectors.add, lambda ring, left, right: left, parameters=3)
 def _add(context: Context, builder: Builder, signature: Signature, values: Values) -> Value:
-    return _SUMS[signature.args[0].instance_class](builder, values[1], values[2])
+    return emit_sums.add(builder, _RING_BITS[signature.args[0].instance_class], *values[1:])
 
 
-_SUMS: dict[type[vectors.Ring], Callable[[Builder, Value, Value], Value]] = {
-    vectors.Ring32: emit.sum_32,
-    vectors.Ring64: emit.sum_64,
-    vectors.Ring128: emit.sum_128,
-}
+@_lower(vectors.add_chosen, lambda ring, left, right, chooser: left, parameters=4)
+def _add_chosen(context: Context, builder: Builder, signature: Signature, values: Values) -> Value:
+    return emit_sums.add_chosen(builder, _RING_BITS[signature.args[0].instance_class], *values[1:])
+
+
+_RING_BITS: dict[type[vectors.Ring], int] = {vectors.Ring32: 32, vectors.Ring64: 64, vectors.Ring128: 128}

@@ -138,3 +138,8 @@ def add(ring: Ring, left: Vector, right: Vector) -> Vector:
     if isinstance(ring, Ring128):
         total[:, 1] += total[:, 0] < left[:, 0]
     return total
+
+
+def add_chosen(ring: Ring, left: Vector, right: Vector, chooser: Vector) -> Vector:
+    """The sum left + t·right in a ring, t the control bit of the chooser's block."""
+    return add(ring, left, control_mask(chooser) & right)

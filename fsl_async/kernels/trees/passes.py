@@ -21,6 +21,7 @@ from fsl_async.kernels.simd.vectors import (
     Ring,
     Vector,
     add,
+    add_chosen,
     bits_at,
     control_mask,
     encrypt_vector,
@@ -196,13 +197,11 @@ def _add_planes(
         for i in range(0, last, step):
             prefetch(keys, cells, place + target.bins + i + step)
             following = hash_vector(keys, load(keys, leaves, row + i + step) ^ tweak)
-            added = control_mask(load(keys, leaves, row + i)) & load(keys, hints, hint + i)
-            shares = add(ring, image, added)
+            shares = add_chosen(ring, image, load(keys, hints, hint + i), load(keys, leaves, row + i))
             store(cells, place + i, add(ring, load(keys, cells, place + i), shares))
             tally(keys, ring, totals, plane, i, shares)
             image = following
-        added = control_mask(load(keys, leaves, row + last)) & load_part(keys, hints, hint + last, rest)
-        shares = add(ring, image, added)
+        shares = add_chosen(ring, image, load_part(keys, hints, hint + last, rest), load(keys, leaves, row + last))
         store_part(cells, place + last, add(ring, load_part(keys, cells, place + last, rest), shares), rest)
         tally(keys, ring, totals, plane, last, shares)
 
