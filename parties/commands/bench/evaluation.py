@@ -13,6 +13,7 @@ from functools import partial
 
 from fsl_async.costs.paper import evaluation_time
 from parties.commands.bench.alone import server_alone
+from parties.commands.bench.ceiling import ceiling
 from parties.commands.bench.measures import Bound, Spread, aes_bound, alternate, cores, run_all, update_bound
 from parties.commands.bench.results import Result, Target
 from parties.commands.bench.workload import (
@@ -46,6 +47,8 @@ PAPER_BITS = 128
 """Of the ring in the paper's table of computation, for rows of one weight; on 64 cores, no proofs."""
 
 VERIFIED_TARGET = 1.8
+LEAST_PARTS = {ONE_TENTH / 2**20: 0.75, ONE_HUNDREDTH / 2**20: 0.84}
+"""Of what walking and converting alone reaches."""
 THREADS_TARGET = 1.7
 MODEL_COPIES_TARGET = 4
 MEMORY_TARGET = 128 * 2**20
@@ -70,9 +73,13 @@ def both_securities(case: Case) -> Iterator[Result]:
     """A case without and with proofs, measured in turns, and the two compared."""
     plain, verified = replace(case, security="semi-honest"), replace(case, security="verified")
     bound = aes_bound(case.threads)
-    blocks, (plain_seconds, verified_seconds) = alternate(REPETITIONS, bound, evaluate(plain), evaluate(verified))
+    cases = (plain, verified)
+    works = [*map(evaluate, cases), *([*map(ceiling, cases)] if case.forest.planes == 1 else [])]
+    blocks, (plain_seconds, verified_seconds, *ceilings) = alternate(REPETITIONS, bound, *works)
     yield _against_aes(plain, plain_seconds, blocks, bound)
     yield _against_aes(verified, verified_seconds, blocks, bound)
+    for each, seconds, least in zip(cases, (plain_seconds, verified_seconds), ceilings, strict=False):
+        yield _against_ceiling(each, seconds, least)
     if plain.leaves == verified.leaves:  # not where leaves of several positions make the plain walk shorter
         yield _price_of_proofs(verified, verified_seconds, plain_seconds)
     if case.width >= WIDTH_OF_MEMORY_BOUND:
@@ -100,6 +107,19 @@ def _against_aes(case: Case, seconds: Spread, blocks: Spread, bound: Bound) -> R
         bound=blocks.times(1 / per_leaf),
         against=f"{bound.name}, {per_leaf} blocks to a leaf",
         paper=paper,
+    )
+
+
+def _against_ceiling(case: Case, seconds: Spread, least: Spread) -> Result:
+    part = least.median / seconds.median
+    wanted = LEAST_PARTS.get(case.select / case.rows) if case.bits == PAPER_BITS else None
+    return Result(
+        name=f"walked and converted alone, {case.title}, {case.security}",
+        parameters=case.parameters() | {"part_of_the_ceiling": part},
+        seconds=least,
+        rate=case.leaves / least.median,
+        unit="leaves/s",
+        targets=() if wanted is None else (Target(part, "at least", wanted, "of this rate reached"),),
     )
 
 
