@@ -172,8 +172,9 @@ def _with_dummies(
 ) -> Positions:
     if forest.count_elements:
         return np.where(item >= 0, position, forest.leaves - 1).astype(np.uint32)
-    anywhere = np.frombuffer(randomness(8 * forest.trees), dtype="<u8") % np.uint64(forest.bin_size)
-    return np.where(item >= 0, position, anywhere).astype(np.uint32)
+    stream = kernels.keystream(randomness(KEY_BYTES), nonce=0, count=-(-forest.trees // 2))
+    anywhere = stream.reshape(-1)[: forest.trees] % np.uint64(forest.bin_size)
+    return np.where(item >= 0, position, anywhere.astype(np.uint32))
 
 
 def _grow(

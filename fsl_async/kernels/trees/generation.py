@@ -81,7 +81,8 @@ def generate(keys: Keys, roots0: Blocks, roots1: Blocks, alphas: Alphas, depth: 
 def _check_generation(first: Blocks, second: Blocks, alphas: Alphas, depth: int) -> None:
     if not 0 <= depth <= GREATEST_DEPTH:
         raise MisuseError(f"a tree has 0 to {GREATEST_DEPTH} levels, not {depth}")
-    if (first[:, 0] & np.uint64(1)).any() or not (second[:, 0] & np.uint64(1)).all():
+    lowest = np.bitwise_or.reduce(first[:, 0], initial=0), np.bitwise_and.reduce(second[:, 0], initial=1)
+    if int(lowest[0]) & 1 or not int(lowest[1]) & 1:
         raise MisuseError("the lowest bit of a root is its server's number: 0 in roots0, 1 in roots1")
     if len(alphas) and int(alphas.max()) >= 2**depth:
         raise MisuseError(f"a tree of depth {depth} has {2**depth} leaves; alphas must lie below that")

@@ -27,6 +27,7 @@ from fsl_async.kernels.simd.vectors import (
     load,
     repeat,
     store,
+    store_part,
 )
 from fsl_async.kernels.trees.passes import copy_blocks
 from fsl_async.kernels.trees.walk import GROUP, take
@@ -61,12 +62,11 @@ def grow_pairs(keys: Keys, alphas: Alphas, pair: Pair, words: Words) -> None:
     for start in range(0, len(alphas), GROUP):
         count = min(GROUP, len(alphas) - start)
         rows = _take_pair(keys, pair, start, count)
-        path = np.zeros_like(rows.first)
+        turns = np.zeros_like(rows.first)
         for level in range(depth):
             for i in range(count):
-                path[i, 0] = (alphas[start + i] >> (depth - 1 - level)) & 1
-            _grow_level(keys, path, rows)
-            copy_blocks(path, 0, words[level], start, count)
+                turns[i, 0] = (alphas[start + i] >> (depth - 1 - level)) & 1
+            _grow_level(keys, turns, rows, words[level], start, count)
         copy_blocks(rows.first, 0, pair.first, start, count)
         copy_blocks(rows.second, 0, pair.second, start, count)
 
@@ -77,19 +77,22 @@ def _take_pair(keys: Keys, pair: Pair, start: int, count: int) -> Pair:
 
 
 @compiled
-def _grow_level(keys: Keys, path: Blocks, rows: Pair) -> None:
-    """One level down the path, whose bits (lowest of each block) make room for the correction words.
+def _grow_level(keys: Keys, turns: Blocks, rows: Pair, words: Blocks, start: int, count: int) -> None:
+    """One level down the paths, which go right where the block in `turns` is 1; words are written from `start` on.
 
     The word is H(n₀) ^ H(n₁), and where the path goes left, ^ n₀ ^ n₁: what leaves it becomes the same on both servers,
     and on it the two still differ as the roots do.
     """
-    for i in range(0, len(path), lanes(keys)):
+    for i in range(0, count, lanes(keys)):
         first, second = load(keys, rows.first, i), load(keys, rows.second, i)
-        goes_right = control_mask(load(keys, path, i))
+        goes_right = control_mask(load(keys, turns, i))
         first_hash, second_hash = hash_vector(keys, first), hash_vector(keys, second)
         difference: Vector = first ^ second
         word: Vector = first_hash ^ second_hash ^ difference ^ (goes_right & difference)
-        store(path, i, word)
+        if i + lanes(keys) <= count:
+            store(words, start + i, word)
+        else:
+            store_part(words, start + i, word, count - i)
         store(rows.first, i, first_hash ^ (control_mask(first) & word) ^ (goes_right & first))
         store(rows.second, i, second_hash ^ (control_mask(second) & word) ^ (goes_right & second))
 
