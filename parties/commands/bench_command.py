@@ -30,6 +30,7 @@ def of_this_machine(
         "contributors",
         "sketch",
         "server",
+        "cluster",
         "all",
     ]
     | None = None,
@@ -64,8 +65,9 @@ def of_this_machine(
         (generate), a whole round, the paper's recommendation network (din), how costs grow with the size (growth), a
         round of a thousand actors in one process against the same in bare trio (actors), authenticated answers beside
         plain ones (retrieval), a bounded update beside the same without a bound, and noise (bounds), the paper's
-        sketch beside verified trees (sketch), what a server and its doors take for each client (server), or all of it
-        but actors and server, which takes about five minutes.
+        sketch beside verified trees (sketch), what a server and its doors take for each client (server), what workers
+        of a cluster take beside the server's own process (cluster, with the extra `dask`), or all of it but actors,
+        server and cluster, which takes about five minutes.
     task:
         The task file (task.toml) of which is said how many clients this host serves in an hour.
     constants:

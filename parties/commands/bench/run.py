@@ -14,6 +14,7 @@ from fsl_async.errors import MisuseError
 from parties.commands.bench.actors import actors_suite
 from parties.commands.bench.authentication import retrieval_suite
 from parties.commands.bench.bounds import bounds_suite
+from parties.commands.bench.cluster.suite import cluster_suite
 from parties.commands.bench.contributors import contributors_suite
 from parties.commands.bench.din import din_suite
 from parties.commands.bench.evaluation import kernels_suite
@@ -40,6 +41,7 @@ Suite: TypeAlias = Literal[
     "bounds",
     "contributors",
     "sketch",
+    "cluster",
     "all",
 ]
 
@@ -55,6 +57,7 @@ SUITES: dict[str, Callable[[Options], Iterator[Result]]] = {
     "bounds": bounds_suite,
     "contributors": contributors_suite,
     "sketch": sketch_suite,
+    "cluster": cluster_suite,
 }
 LARGE = "large"
 WHOLE = ("kernels", "psr", "retrieval", "generate", "bounds", "contributors", "sketch", "round", LARGE, "din", "growth")
