@@ -41,6 +41,20 @@ def _control(forgery: Forgery, workshop: Workshop) -> Forgery:
     return forgery.prove(workshop.rng)
 
 
+def _all_seed_bits(forgery: Forgery, workshop: Workshop) -> Forgery:
+    grown, tree = _one_tree(forgery, workshop.rng)
+    grown.words[workshop.rng.integers(len(grown.words)), tree] ^= np.array([2**64 - 2, 2**64 - 1], dtype=np.uint64)
+    return forgery.prove(workshop.rng)
+
+
+def _borrowed_word(forgery: Forgery, workshop: Workshop) -> Forgery:
+    grown, tree = _one_tree(forgery, workshop.rng)
+    level = workshop.rng.integers(len(grown.words))
+    other = tree + 1 + int(workshop.rng.integers(grown.words.shape[1] - 1)) if grown.words.shape[1] > 1 else tree
+    grown.words[level, tree] = grown.words[level - 1, other % grown.words.shape[1]]
+    return forgery.prove(workshop.rng)
+
+
 def _random_words(forgery: Forgery, workshop: Workshop) -> Forgery:
     grown, tree = _one_tree(forgery, workshop.rng)
     for level in range(len(grown.words)):
@@ -162,6 +176,8 @@ def _corrections_shifted(forgery: Forgery, workshop: Workshop) -> Forgery:
 MALFORMATIONS = (
     Malformation("a bit of a seed correction word flipped", _seed_bit),
     Malformation("a control correction flipped", _control),
+    Malformation("all seed bits of a correction word flipped", _all_seed_bits),
+    Malformation("a correction word of another bin's", _borrowed_word),
     Malformation("all correction words random", _random_words),
     Malformation("correction words cut off from a level on", _truncated),
     Malformation("two levels exchanged", _levels_exchanged),

@@ -1,9 +1,12 @@
 """Bulk that is taken in: what is put under which name, and what is refused before anything is put."""
 
 import msgspec
+import numpy as np
 import pytest
 
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
+from fsl_async.ring import Ring
+from fsl_async.task import Sparse, Task
 from fsl_async.wire.messages import Hint
 from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees, dense_bytes
 from parties.compute import InlineLane, ThreadLane
@@ -17,7 +20,18 @@ from tests.support.shop import TASK, model
 CLIENT = "anna"
 
 
-def config_for(task):
+PACKED = Task(  # 99 trees, four rows to a leaf: the last byte of the selection hints is half full
+    name="packed",
+    blocks=(Sparse("items", rows=300, select=7),),
+    ring=Ring(32, fraction_bits=12),
+    security="semi-honest",
+    min_clients=2,
+    max_clients=4,
+)
+
+
+def config_for(task, arrays=None):
+    arrays = arrays or model()
     return RoundConfig(
         task=task,
         number=1,
@@ -25,7 +39,7 @@ def config_for(task):
         hash_seed=key(1),
         toss=(key(2), key(3)),
         servers=(ServerKeys(key(4), key(5)), ServerKeys(key(6), key(7))),
-        model=describe_model(task, {block.name: model()[block.name] for block in task.blocks}),
+        model=describe_model(task, {block.name: arrays[block.name] for block in task.blocks}),
     )
 
 
@@ -115,14 +129,15 @@ async def test_a_dense_share_that_is_not_the_one_announced_is_refused(config):
     assert await blobs.names("") == []
 
 
-async def test_padding_that_is_not_zero_is_refused(config):
+async def test_padding_that_is_not_zero_is_refused():
+    config = config_for(PACKED, {"items": np.zeros((300, 1))})
     layout = Layout.retrieval(config.shape)
     message, bulk = of_carrier(config, retrieval(config, CLIENT, 1))
-    packed = layout.pieces[0].stop - 1
+    packed = next(piece.stop for piece in layout.pieces if piece.kind == "select") - 1
     other = memoryview(bytearray(bulk))
     other[packed] |= 0x80
     blobs, depositor = desk()
-    with pytest.raises(RequestRefusedError, match="padding behind the bits of its tree must be zero"):
+    with pytest.raises(RequestRefusedError, match="padding behind the bits of its select must be zero"):
         await depositor.take(Wanted.of(config, CLIENT, message, message.seed), other)
     assert await blobs.names("") == []
 
