@@ -224,14 +224,16 @@ async def cluster(here: Site, count: int, lane: ComputeLane) -> AsyncIterator[Ha
     settings, deployment = HostFile.load(file).named(""), Deployment.load(here.folder / "task.toml")
     release = importlib.metadata.version("fsl-async")
     crew = Crew(cluster_of(settings.compute, deployment), blobs_owner(deployment, 0), release)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(partial(_run, file, "scheduler"))
-        nursery.start_soon(crew.run)
-        hands = Hands(here, file, crew, lane, nursery)
-        for _ in range(count):
-            await hands.start()
-        yield hands
-        nursery.cancel_scope.cancel()
+    async with trio.open_nursery() as processes:
+        await processes.start(partial(_run, file, "scheduler"))
+        async with trio.open_nursery() as nursery:  # is left first: it disconnects from a scheduler that is there
+            nursery.start_soon(crew.run)
+            hands = Hands(here, file, crew, lane, processes)
+            for _ in range(count):
+                await hands.start()
+            yield hands
+            nursery.cancel_scope.cancel()
+        processes.cancel_scope.cancel()
 
 
 async def add_up(total: RoundSum, here: Site, workers: Sequence[int] = ()) -> Turn:

@@ -105,10 +105,10 @@ async def _sums(case: Case) -> list[Result]:
 def _costs(case: Case, turns: _Turns) -> Iterator[Result]:
     for count, taken, most in ((1, turns.one_worker, MOST_ONE), (2, turns.two_workers, MOST_TWO)):
         ratio = turns.ratio(lambda turn: turn.workers, taken)
-        merging = Spread.of([1e3 * turn.own / case.clients for turn in taken])
+        own = Spread.of([1e3 * turn.own / case.clients for turn in taken])
         yield Result(
             name=f"sum of {case.clients} on {_workers(count)}, {case.title}: processors / those of this process",
-            parameters=case.parameters() | {"ratio": ratio, "merging_milliseconds_a_client": merging.median},
+            parameters=case.parameters() | _spread("ratio", ratio) | _spread("own_milliseconds_a_client", own),
             seconds=Spread.of([turn.workers for turn in taken]),
             rate=ratio.median,
             unit="× the time",
@@ -122,7 +122,7 @@ def _gain(case: Case, turns: _Turns) -> Result:
     part = Spread.of([ours / theirs for ours, theirs in zip(workers, threads, strict=True)])
     return Result(
         name=f"gain of two workers over one, {case.title}, beside that of two threads over one",
-        parameters=case.parameters() | {"part": part, "processors": cores()},
+        parameters=case.parameters() | _spread("part", part) | {"processors": cores()},
         seconds=Spread.of([turn.seconds for turn in turns.two_workers]),
         rate=Spread.of(workers).median,
         unit="× the speed",
@@ -153,7 +153,7 @@ async def _answers(here: Site, both: Hands, lane: ThreadLane) -> Result:
     count = len(here.asked)
     return Result(
         name=f"{count} queries in a pass, on slices of two workers, {here.case.title}: processors / a pass here",
-        parameters=here.case.parameters() | {"ratio": ratio, "queries": count},
+        parameters=here.case.parameters() | _spread("ratio", ratio) | {"queries": count},
         seconds=Spread.of(workers),
         rate=ratio.median,
         unit="× the time",
@@ -171,6 +171,11 @@ async def _answered(passes: Passes[Any], here: Site) -> tuple[float, Sequence[An
 
 def _spent(hands: Hands) -> float:
     return sum(spent_by(process).total for process in hands.identifiers)
+
+
+def _spread(name: str, spread: Spread) -> dict[str, float]:
+    """A figure as parameters of a result."""
+    return {f"{name}_median": spread.median, f"{name}_min": spread.least, f"{name}_max": spread.greatest}
 
 
 def _workers(count: int) -> str:

@@ -397,7 +397,7 @@ async def test_another_part_of_no_right_form_is_not_taken_for_the_clients(core, 
     part, digest = forwarded_part()
     layout = Layout.submission(CONFIG.shape, Trees.OWN)
     async with await offered(core, part, digest) as link:
-        part[layout.pieces[0].stop - 1] |= 0x80
+        part[layout.pieces[0].stop - 1] ^= 0x80
         await link.send(*encode(PartFollows(1), part))
         with pytest.raises(ChannelError):
             await link.receive(10**5)
