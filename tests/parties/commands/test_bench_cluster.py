@@ -28,7 +28,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
 def test_workers_are_compared_with_this_process_and_killed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert app("bench cluster --format json".split(), result_action="return_value") == ExitCode.OK
+    assert app(["bench", "cluster", "--format", "json"], result_action="return_value") == ExitCode.OK
     told = json.loads(capsys.readouterr().out)["results"]
     names = [each["name"] for each in told]
     assert [name.partition(",")[0] for name in names] == [
