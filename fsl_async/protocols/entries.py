@@ -23,8 +23,19 @@ class _Log:
     """What all views of one line of states share: the entries in order, and where each client's is."""
 
     def __init__(self, entries: Mapping[str, bytes]) -> None:
-        self.entries = list(entries.items())
-        self.places = {client: place for place, client in enumerate(entries)}
+        self.clients, self.digests = list(entries), list(entries.values())
+        self.places = {client: place for place, client in enumerate(self.clients)}
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def append(self, client: str, digest: bytes) -> None:
+        self.places[client] = len(self.clients)
+        self.clients.append(client)
+        self.digests.append(digest)
+
+    def has_at(self, place: int, client: str, digest: bytes) -> bool:
+        return self.clients[place] == client and self.digests[place] == digest
 
 
 class Entries(Mapping[str, bytes]):
@@ -48,15 +59,14 @@ class Entries(Mapping[str, bytes]):
             self._log, self._count = entries._log, entries._count
         else:
             self._log = _Log(entries or {})
-            self._count = len(self._log.entries)
+            self._count = len(self._log)
 
     def extended(self, client: str, digest: bytes) -> Entries:
         """These entries and one more, of a client that has none yet."""
-        log, entry = self._log, (client, digest)
-        if len(log.entries) == self._count:
-            log.places[client] = self._count
-            log.entries.append(entry)
-        elif log.entries[self._count] != entry:
+        log = self._log
+        if len(log) == self._count:
+            log.append(client, digest)
+        elif not log.has_at(self._count, client, digest):
             log = _Log({**self, client: digest})
         longer = Entries.__new__(Entries)
         longer._log, longer._count = log, self._count + 1
@@ -77,10 +87,10 @@ class Entries(Mapping[str, bytes]):
         place = self._log.places[client]
         if place >= self._count:
             raise KeyError(client)
-        return self._log.entries[place][1]
+        return self._log.digests[place]
 
     def __iter__(self) -> Iterator[str]:
-        return (client for client, _ in islice(self._log.entries, self._count))
+        return islice(self._log.clients, self._count)
 
     def __len__(self) -> int:
         return self._count
@@ -109,7 +119,8 @@ class _Items(ItemsView[str, bytes]):
     _mapping: Entries
 
     def __iter__(self) -> Iterator[tuple[str, bytes]]:
-        return islice(self._mapping._log.entries, self._mapping._count)
+        log = self._mapping._log
+        return islice(zip(log.clients, log.digests, strict=False), len(self._mapping))
 
 
 def packed(entries: Mapping[str, bytes]) -> bytes:

@@ -26,21 +26,21 @@ class Claims:
         self._places = places
         self._admits = admits
         self._claimed: dict[str, bytes] = {}
-        self._entered: set[str] = set()
+        self._coming: set[str] = set()
         self._awaited: dict[str, trio.Event] = {}
 
     @property
     def entered(self) -> int:
         """How many submissions are in."""
-        return len(self._entered)
+        return len(self._claimed) - len(self._coming)
 
     def names(self) -> frozenset[str]:
         """The clients whose submissions are in."""
-        return frozenset(self._entered)
+        return frozenset(self._claimed.keys() - self._coming)
 
     def has_entered(self, client: str) -> bool:
         """Whether a submission of this client is in."""
-        return client in self._entered
+        return client in self._claimed and client not in self._coming
 
     def claim(self, client: str, submission: bytes) -> bool:
         """Claim the client's place for a submission; False if the place is already claimed for the same one.
@@ -61,6 +61,7 @@ class Claims:
             return False
         self.check_place(client)
         self._claimed[client] = submission
+        self._coming.add(client)
         return True
 
     def check_place(self, client: str) -> None:
@@ -75,12 +76,13 @@ class Claims:
     def give_back(self, client: str) -> None:
         """Give a claim back, because its submission could not be stored: the client may come again, as may others."""
         del self._claimed[client]
+        self._coming.remove(client)
         self._wake(client)
 
     def enter(self, client: str, submission: bytes) -> None:
         """Note that a submission stands in the round's list; a restart reads it back without a claim."""
-        self._entered.add(client)
         self._claimed[client] = submission
+        self._coming.discard(client)
         self._wake(client)
 
     def wake(self) -> None:
@@ -99,7 +101,7 @@ class Claims:
         Raises:
             RequestRefusedError: it could not be stored, as another connection of the client has found out.
         """
-        while client not in self._entered:
+        while not self.has_entered(client):
             if not self._admits(client):
                 return False
             if client not in self._claimed:

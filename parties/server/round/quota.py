@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import enum
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -50,7 +50,7 @@ class RoundQuota:
         # A retrieval downloads what moves plainly, and may have to be repeated.
         downloads = max(LIMITS[Counted.DOWNLOAD], 2 * retrievals)
         self._limits = LIMITS | {Counted.RETRIEVAL: retrievals, Counted.DOWNLOAD: downloads}
-        self._counts: Counter[tuple[str, Counted, str]] = Counter()
+        self._counts: defaultdict[tuple[Counted, str], Counter[str]] = defaultdict(Counter)
         self._refused: Counter[str] = Counter()
 
     @contextmanager
@@ -72,9 +72,9 @@ class RoundQuota:
             RequestRefusedError: the request is above the limit.
             AbuseError: the client went on above its limits.
         """
-        limit = self._limits[kind]
-        if self._counts[client, kind, what] < limit:
-            self._counts[client, kind, what] += 1
+        limit, counts = self._limits[kind], self._counts[kind, what]
+        if counts[client] < limit:
+            counts[client] += 1
             return
         self._refused[client] += 1
         refusal = RequestRefusedError.because(
@@ -88,9 +88,10 @@ class RoundQuota:
 
     def give_back(self, client: str, kind: Counted, what: str = "") -> None:
         """Take a request back that was counted: it counts as another kind, or the client is not to blame for it."""
-        self._counts[client, kind, what] -= 1
-        if not self._counts[client, kind, what]:
-            del self._counts[client, kind, what]
+        counts = self._counts[kind, what]
+        counts[client] -= 1
+        if not counts[client]:
+            del counts[client]
 
     @contextmanager
     def carried_out(self, client: str, kind: Counted, what: str = "") -> Iterator[None]:

@@ -82,7 +82,7 @@ class StoredRequest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 
 
 class _Shelf:
-    """Public parts in memory.
+    """Public parts in memory, by their digests.
 
     If there is no room for another part, those that are here stay.
 
@@ -92,19 +92,19 @@ class _Shelf:
 
     def __init__(self, room: int) -> None:
         self._room = room
-        self._parts: dict[str, memoryview] = {}
+        self._parts: dict[bytes, memoryview] = {}
 
-    def hold(self, key: str, part: Buffer) -> bool:
+    def hold(self, name: bytes, part: Buffer) -> bool:
         """Hold a part, if there is room for the whole message that it came in, which it keeps alive."""
         view = memoryview(part).toreadonly()
-        if key not in self._parts and kept_alive(view) <= self._room:
-            self._parts[key] = view
+        if name not in self._parts and kept_alive(view) <= self._room:
+            self._parts[name] = view
             self._room -= kept_alive(view)
-        return key in self._parts
+        return name in self._parts
 
-    def find(self, key: str) -> memoryview | None:
-        """The part of that key, or None if it is not held."""
-        return self._parts.get(key)
+    def find(self, name: bytes) -> memoryview | None:
+        """The part with that digest, or None if it is not held."""
+        return self._parts.get(name)
 
 
 class RoundRecords:
@@ -157,7 +157,7 @@ class RoundRecords:
         self._on_loan = _Shelf(LOAN_BYTES if lends else 0)
         self._recent = RecentParts(0) if recent is None else recent
         self._awaited: dict[str, trio.Event] = {}
-        self._noted: set[KnownPart] = set()
+        self._noted: dict[KnownPart, bytes | None] = {}
         self._trees_named: dict[KnownPart, bytes] = {}
         self._malformed: dict[KnownPart, str] = {}
         self._sizes: dict[KnownPart, int] = {}
@@ -169,7 +169,9 @@ class RoundRecords:
 
     def note_tree(self, key: RequestKey, name: bytes, tree: bytes) -> None:
         """Remember the digest of the trees in a public part, because it is needed soon."""
-        self._trees_named[KnownPart(key, name)] = tree
+        known = KnownPart(key, name)
+        if self._noted.get(known) is None:
+            self._trees_named[known] = tree
 
     def note_malformed(self, key: RequestKey, name: bytes, explanation: str) -> None:
         """Note a forwarded part that has not the form that it must have; it need not be kept."""
@@ -185,8 +187,8 @@ class RoundRecords:
         Raises:
             StorageError: the part is not stored.
         """
-        known = self._trees_named.get(KnownPart(key, name))
-        return tree_digest(layout, await self.part(key, name)) if known is None else known
+        tree = self._tree_named(KnownPart(key, name))
+        return tree_digest(layout, await self.part(key, name)) if tree is None else tree
 
     async def keep_part(self, key: RequestKey, name: bytes, part: Buffer) -> None:
         """Keep a public part that the other server forwards, under its digest: on loan, or in blobs.
@@ -194,7 +196,7 @@ class RoundRecords:
         Raises:
             StorageError: it could not be kept.
         """
-        if not (self._lends(key) and self._on_loan.hold(self._part_key(key, name), part)):
+        if not (self._lends(key) and self._on_loan.hold(name, part)):
             await self.blobs.put(self._part_key(key, name), part)
         self.note_kept(key, name, len(part))
 
@@ -217,10 +219,10 @@ class RoundRecords:
             if changes:
                 await self.store.commit(*changes)
             return
-        tree = self._trees_named.get(known)
+        tree = self._tree_named(known)
         entry = msgspec.msgpack.encode(StoredRequest(key.client, key.purpose, key.query, name, tree))
         await self.store.commit(Record(f"{self.prefix}/requests", entry), *changes)
-        self._noted.add(known)
+        self._noted[known] = self._trees_named.pop(known, tree)
         self._sizes.pop(known, None)
 
     def is_noted(self, key: RequestKey, name: bytes) -> bool:
@@ -237,7 +239,7 @@ class RoundRecords:
         place = self._part_key(key, name)
         if place in self._awaited:
             await self._awaited[place].wait()
-        for held in (self._on_loan.find(place), self._recent.find(place)):
+        for held in (self._on_loan.find(name), self._recent.find(place)):
             if held is not None:
                 return held
         try:
@@ -266,9 +268,7 @@ class RoundRecords:
         for entry in await self.store.entries(journal):
             plain = decode_stored(entry, StoredRequest, journal)
             known = KnownPart(RequestKey(plain.client, plain.purpose, plain.query), plain.part)
-            self._noted.add(known)
-            if plain.tree is not None:
-                self._trees_named[known] = plain.tree
+            self._noted[known] = plain.tree
         return sorted(self._noted)
 
     async def parts(self) -> list[KnownPart]:
@@ -353,6 +353,11 @@ class RoundRecords:
     def _lends(self, key: RequestKey) -> bool:
         """Whether only the carrier has to store a public part: no session and no later request refers to it."""
         return key.purpose == "submit" and self._config.task.selection != "fixed"
+
+    def _tree_named(self, known: KnownPart) -> bytes | None:
+        """The digest of the trees in a public part, where it is known."""
+        tree = self._noted.get(known)
+        return self._trees_named.get(known) if tree is None else tree
 
     def _counts_key(self, name: bytes) -> str:
         return f"{self.prefix}/counts/{name.hex()}"
