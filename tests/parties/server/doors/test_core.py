@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import tracemalloc
+from collections import Counter
 from contextlib import suppress
 
 import msgspec
@@ -48,6 +49,12 @@ from tests.support.hand_core import bundle
 from tests.support.hand_made import reply, retrieval, submission
 from tests.support.shop import assert_exact, opened, take_part
 from transport import BusyError, HandshakeSettings, Kind, RefusedError, Role, RoleMismatchError, Service
+
+
+def counted_of(run):
+    """By client, kind and object, how many requests count in a round, where there are any."""
+    counts = run.quota._counts.items()
+    return Counter({(name, *kind): count for kind, each in counts for name, count in each.items() if count})
 
 
 @pytest.mark.parametrize("doors", [(1, 1), (2, 0), (0, 2), (2, 2)])
@@ -191,7 +198,7 @@ async def test_what_a_client_may_ask_for_is_counted_over_all_doors(autojump_cloc
         over = [await dial_as_client(house, "anna", address) for address in ("S0", "S0/door-2")]
         replies = [await retrieve_anew(channel, run, 2 + number) for number, channel in enumerate(over)]
         assert [reply.reason for reply in replies] == ["malformed", "malformed"]
-        counted = run.quota._counts["anna", Counted.RETRIEVAL, ""]
+        counted = counted_of(run)["anna", Counted.RETRIEVAL, ""]
         assert counted == 3
         for channel in over:
             await channel.aclose()
@@ -231,13 +238,11 @@ async def test_a_killed_door_gives_its_clients_places_back_and_counts_nothing_ag
     async with doored((2, 0)) as house, opened(house.client("anna")) as (anna,):
         await take_part(anna)
         run = house.servers[0].running
-        counts = dict(run.quota._counts)
+        counts = counted_of(run)
         await house.kill_door(0, "door-1")
         assert house.servers[0].visitors == 0
         assert house.servers[0].status().doors[0].name == "door-2"
-        assert {key: value for key, value in run.quota._counts.items() if value} == {
-            key: value for key, value in counts.items() if value
-        }
+        assert counted_of(run) == counts
         (lost,) = house.told(DoorLost)
         assert (lost.door, lost.clients) == ("door-1", 1)
 
@@ -265,9 +270,11 @@ async def test_a_door_that_dies_while_bulk_comes_costs_its_client_nothing(autoju
             nursery.start_soon(take_part, anna)
             index = house.servers[0].running.config.carrier("anna")
             await house.blobs[index].waits.wait()
-            counts = house.servers[index].running.quota._counts
+            run = house.servers[index].running
+            counts = counted_of(run)
             assert counts["anna", Counted.UNFINISHED, ""] == counts["anna", Counted.RETRIEVAL, ""] == 1
             await house.kill_door(index, "door-1")
+            counts = counted_of(run)
             assert counts["anna", Counted.UNFINISHED, ""] == counts["anna", Counted.RETRIEVAL, ""] == 0
             for slow in house.blobs:
                 slow.go.set()
@@ -280,7 +287,7 @@ async def test_a_door_that_dies_while_a_request_waits_for_its_other_half_costs_i
     async with doored() as house:
         config = (await house.servers[1].next_round(0)).config
         name = next(each for each in ("anna", "ben", "carl", "dora") if config.carrier(each) == 0)
-        counts = house.servers[1].running.quota._counts
+        run = house.servers[1].running
         house.client(name)
         for request, kind in (
             (retrieval(config, name), Counted.RETRIEVAL),
@@ -289,9 +296,9 @@ async def test_a_door_that_dies_while_a_request_waits_for_its_other_half_costs_i
             channel = await dial_as_client(house, name, "S1")
             await channel.send(*encode(request.messages[1]))
             await trio.sleep(1)
-            assert counts[name, kind, ""] == 1
+            assert counted_of(run)[name, kind, ""] == 1
             await house.kill_door(1, "door-1")
-            assert counts[name, kind, ""] == 0
+            assert counted_of(run)[name, kind, ""] == 0
             await house.open_door(1, "door-1")
 
 
@@ -320,7 +327,7 @@ async def test_a_door_whose_disk_hangs_does_not_keep_its_client_from_another_doo
             await second.send(*encode(request.messages[0], request.bulk[0]))
             assert (await reply(second)).reason == "busy"
         await trio.sleep(2 * ConversationLimits().message_seconds)
-        counts = house.servers[0].running.quota._counts
+        counts = counted_of(house.servers[0].running)
         assert counts[name, Counted.ATTEMPT, ""] == counts[name, Counted.UNFINISHED, ""] == 0
         async with await dial_as_client(house, name, "S0/door-2") as second:
             await second.send(*encode(request.messages[0], request.bulk[0]))
@@ -492,7 +499,6 @@ async def test_a_request_that_begins_and_ends_in_one_bundle_has_not_begun(autoju
     """It is neither counted nor answered, and its client may ask for something else at once."""
     async with doored((1, 0)) as house:
         link, begin = await begun(house)
-        counts = house.servers[0].running.quota._counts
         link.post(begin)
         link.post(Withdraw(call=begin.call, why="broken-off"))
         asked = Ask(call=link.number(), visit=begin.visit, request=bytes(encode(Enter(after=5))[0]))
@@ -500,7 +506,7 @@ async def test_a_request_that_begins_and_ends_in_one_bundle_has_not_begun(autoju
         link.post(msgspec.structs.replace(begin, call=link.number()))
         link.post(Leave(begin.visit))
         await trio.sleep(1)
-        assert not +counts
+        assert not counted_of(house.servers[0].running)
         assert house.servers[0].visitors == 0
         assert house.servers[0].status().doors[0].connected
 
@@ -516,7 +522,7 @@ async def test_a_number_that_a_door_uses_again_does_not_mix_up_calls(autojump_cl
         link.post(Leave(begin.visit))
         await trio.sleep(1)
         assert house.servers[0].visitors == 0
-        counts = house.servers[0].running.quota._counts
+        counts = counted_of(house.servers[0].running)
         assert [(kind, count) for (_, kind, _), count in counts.items()] == [(Counted.UNFINISHED, 1)]  # its client left
 
 
@@ -534,7 +540,7 @@ async def test_bulk_that_was_not_granted_or_is_put_twice_ends_the_door(is_grante
         await trio.sleep(1)
         (lost,) = house.told(DoorLost)
         assert "was not granted, or puts it twice" in lost.explanation
-        assert not +house.servers[0].running.quota._counts
+        assert not counted_of(house.servers[0].running)
         assert house.servers[0].running.status().submissions == 0
 
 
