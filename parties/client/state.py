@@ -36,7 +36,7 @@ from parties.identity.keys import PublicIdentity
 from parties.storage.decoding import decode_stored
 from parties.storage.store import Change, Erase, Put, Store
 
-VERSION = 2
+VERSION = 3
 SOURCE = "this client's state"
 SPENT = "spent/"
 

@@ -58,7 +58,7 @@ SETTINGS: Final[Mapping[str, str | int]] = {
     "journal_size_limit": 4 * LOG_BYTES,  # of a log that had to become longer
 }
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Of the tables below and of what parties write into them; each change of either gets the next number."""
 
 TABLES: Final = """
