@@ -45,7 +45,12 @@ def fastest_instructions() -> Iterator[None]:
     kernels.select_isa()
 
 
-@pytest.mark.parametrize("suite", [*sorted(SUITES.keys() - {"growth"}), pytest.param("growth", marks=pytest.mark.slow)])
+OF_THEIR_OWN = {"growth", "cluster"}  # one is slow, the other has tests of its own
+
+
+@pytest.mark.parametrize(
+    "suite", [*sorted(SUITES.keys() - OF_THEIR_OWN), pytest.param("growth", marks=pytest.mark.slow)]
+)
 def test_a_suite_gives_one_json_object(suite: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = run(f"{suite} {SIZES}", capsys)
     assert code == ExitCode.OK

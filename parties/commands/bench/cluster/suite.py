@@ -12,6 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,10 +59,20 @@ def cluster_suite(options: Options) -> Iterator[Result]:
     require_proc()
     if options.threads is not None:
         raise MisuseError("threads: workers have one each, and two are compared with two threads")
-    logging.disable(logging.WARNING)  # that workers are gone is what is measured
-    with sole_error():
+    with sole_error(), _silently():
         yield from trio.run(_sums, options.apply(CASE))
         yield trio.run(_kills, options.apply(KILL_CASE))
+
+
+@contextmanager
+def _silently() -> Iterator[None]:
+    """Without warnings: that workers are gone is what is measured."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 # ---- sums and answers
