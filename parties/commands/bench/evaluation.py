@@ -2,7 +2,8 @@
 
 A leaf is counted as one AES block for the walk, one for each plane of its payload, and two for a proof; what is really
 spent, a little less, stands beside it. Wide rows are bound by the accumulator's way through memory instead: every byte
-of it is read and written once for each client.
+of it is read and written once for each client. A server adds what has arrived meanwhile at once, tile by tile, so that
+cells stay in the cache: that is measured beside one client's trees alone.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ ONE_TENTH = 104_858
 ONE_HUNDREDTH = 10_486
 ONE_THOUSANDTH = 1_049
 WIDTH_OF_MEMORY_BOUND = 8
+AT_ONCE = 8
+"""Submissions of a batch."""
 
 SET = (
     Case(select=ONE_TENTH),
@@ -74,12 +77,12 @@ def both_securities(case: Case) -> Iterator[Result]:
     plain, verified = replace(case, security="semi-honest"), replace(case, security="verified")
     bound = aes_bound(case.threads)
     cases = (plain, verified)
-    works = [*map(evaluate, cases), *([*map(ceiling, cases)] if case.forest.planes == 1 else [])]
-    blocks, (plain_seconds, verified_seconds, *ceilings) = alternate(REPETITIONS, bound, *works)
+    beside = [*map(ceiling, cases), *map(evaluate_at_once, cases)] if case.forest.planes == 1 else []
+    blocks, (plain_seconds, verified_seconds, *others) = alternate(REPETITIONS, bound, *map(evaluate, cases), *beside)
     yield _against_aes(plain, plain_seconds, blocks, bound)
     yield _against_aes(verified, verified_seconds, blocks, bound)
-    for each, seconds, least in zip(cases, (plain_seconds, verified_seconds), ceilings, strict=False):
-        yield _against_ceiling(each, seconds, least)
+    for each, least, seconds in zip(cases, others[:2], others[2:], strict=False):
+        yield _against_ceiling(each, seconds.times(1 / AT_ONCE), least)
     if plain.leaves == verified.leaves:  # not where leaves of several positions make the plain walk shorter
         yield _price_of_proofs(verified, verified_seconds, plain_seconds)
     if case.width >= WIDTH_OF_MEMORY_BOUND:
@@ -90,6 +93,15 @@ def evaluate(case: Case) -> Callable[[], None]:
     """One client's trees added to the sum: the kernels alone, prepared."""
     submission = client_of(case, 0).submissions()[0]
     jobs, _ = aggregate(case, 0).jobs(submission, case.threads)
+    return lambda: run_all(jobs, case.threads)
+
+
+def evaluate_at_once(case: Case) -> Callable[[], None]:
+    """The trees of `AT_ONCE` clients added to the sum as a batch; prepared."""
+    clients = clients_of(replace(case, clients=AT_ONCE))
+    batch = aggregate(case, 0).batch([client.submissions()[0] for client in clients], case.threads)
+    run_all(batch.preparing(), case.threads)
+    jobs = batch.adding()
     return lambda: run_all(jobs, case.threads)
 
 
@@ -114,11 +126,13 @@ def _against_ceiling(case: Case, seconds: Spread, least: Spread) -> Result:
     part = least.median / seconds.median
     wanted = LEAST_PARTS.get(case.select / case.rows) if case.bits == PAPER_BITS else None
     return Result(
-        name=f"walked and converted alone, {case.title}, {case.security}",
+        name=f"{AT_ONCE} at once, each, {case.title}, {case.security}",
         parameters=case.parameters() | {"part_of_the_ceiling": part},
-        seconds=least,
-        rate=case.leaves / least.median,
+        seconds=seconds,
+        rate=case.leaves / seconds.median,
         unit="leaves/s",
+        bound=Spread.of([case.leaves / seconds for seconds in least]),
+        against="trees walked and leaves converted, nothing added",
         targets=() if wanted is None else (Target(part, "at least", wanted, "of this rate reached"),),
     )
 
