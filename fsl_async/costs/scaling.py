@@ -146,23 +146,26 @@ class Constants:
 
 
 ANOTHER_MACHINE = Constants(
-    machine="another machine: 2 cores of an AMD EPYC, AES by vaes512",
-    loop=Line(4.8e-3, 4.5e-3),
-    writer=Line(1.0e-3, 0.5e-3),
-    bulk=Line(0.4e-3, 1.5e-3),
-    core=Line(4.1e-3, 1.1e-3),
-    door=Line(6.5e-3, 5.4e-3),
-    submission=0.25e-3,
+    machine="another machine: 2 virtual processors of an Intel Xeon, AES by vaes512",
+    loop=Line(4.2e-3, 3.6e-3),
+    writer=Line(0.8e-3, 0.8e-3),
+    bulk=Line(0.5e-3, 1.2e-3),
+    core=Line(2.4e-3, 1.3e-3),
+    door=Line(4.2e-3, 6.4e-3),
+    submission=0.26e-3,
     leaf=2.2e-9,
-    plane=0.9e-9,
-    proof=1.2e-9,
-    fold=1.4e-9,
-    conclusion=23e-9,
-    ending=0.04,
-    written=1.05,
+    plane=1.2e-9,
+    proof=1.0e-9,
+    fold=1.0e-9,
+    conclusion=21e-9,
+    ending=0.045,
+    written=1.0,
     record=3_000,
-    disk=1000e6,
+    disk=1700e6,
     waiting=2_000,
+    retrieval=Retrieval(
+        loop=Line(1.6e-3, 0.3e-3), writer=Line(0.4e-3, 0.0), core=Line(1.8e-3, 0.4e-3), door=Line(2.9e-3, 0.1e-3)
+    ),
 )
 
 
