@@ -34,7 +34,7 @@ class ServerRecords:
         self.enrolment = Enrolment(
             setup.name, setup.task.digest(), setup.registry, setup.policy, setup.store, setup.observe
         )
-        self.sessions = Sessions(setup.task, self.store)
+        self.sessions = Sessions(setup.task, self.store, setup.observe)
         self.evidence = EvidenceBook(self.store, setup.observe)
         self.ledger = Ledger(setup.task, self.store, setup.observe)
         self.history = History(self.store)

@@ -25,8 +25,10 @@ from fsl_async.server.aggregation import Submission
 from fsl_async.task import ProtocolName, Task
 from fsl_async.union import union_task
 from fsl_async.wire.public_part import Layout, Part, Trees
+from parties.events import Observer, Warned, unobserved
 from parties.server.refusals import ContradictionError, RequestRefusedError
 from parties.server.store_layout import client_key
+from parties.storage.blobs.blobs import HarmedBlobError
 from parties.storage.decoding import decode_stored
 from parties.storage.store import Change, Erase, Put, Store
 
@@ -50,11 +52,13 @@ class Sessions:
     Args:
         task: what is learnt.
         store: where sessions are kept.
+        observe: hears of sessions that end because their trees are lost.
     """
 
-    def __init__(self, task: Task, store: Store) -> None:
+    def __init__(self, task: Task, store: Store, observe: Observer = unobserved) -> None:
         self._task = task
         self._store = store
+        self._observe = observe
         self._states: dict[str, epochs.Session] = {}
 
     async def restore(self) -> None:
@@ -138,11 +142,14 @@ class Sessions:
     ) -> list[Change]:
         """Settle a round: trees of submissions that were counted stay, the others go.
 
+        Trees that are altered or missing in blobs for good end their client's session here, because the other server
+        forwards nothing of a round that is over; the client is told so, and begins a new one.
+
         Args:
             epoch: the round's.
             protocol: the round's.
             counted: the clients whose submissions were counted.
-            fetch: reads a submission of the round.
+            fetch: reads a submission of the round; raises HarmedBlobError where it is not worth while to wait longer.
 
         Returns:
             What belongs in the commit that settles the round; the trees themselves are stored already.
@@ -153,9 +160,15 @@ class Sessions:
                 changes += self._drop(client, epoch)
                 continue
             if isinstance(state, epochs.Planted) and state.epoch == epoch:
+                try:
+                    brought = await fetch(client)
+                except HarmedBlobError as error:
+                    changes += self._drop(client, epoch)
+                    self._observe(Warned(about="blobs", explanation=f"the session of {client!r} ends here: {error}"))
+                    continue
                 replaced = await self._tree_prefixes(client) - {_tree_prefix(client, epoch)}
                 changes += [Erase(f"{prefix}/") for prefix in replaced]
-                await self._keep_trees(epoch, protocol, await fetch(client))
+                await self._keep_trees(epoch, protocol, brought)
             changes.append(self._step(client, epochs.Counted(epoch)))
         return changes
 

@@ -129,6 +129,7 @@ class RoundRecords:
         prefix: what the names of all records of the round begin with.
         carries: as given.
         shares: both servers' shares of the sum.
+        is_over: whether the round has its end, after which the other server forwards nothing of it again.
     """
 
     def __init__(
@@ -152,6 +153,7 @@ class RoundRecords:
         self._read = ReadBack(self.blobs, lane, config.shape, observe)
         self._reader = SubmissionReader(self._read, config, self.part, self.session_trees)
         self.carries = carries
+        self.is_over = False
         self._config = config
         self._session_trees = session_trees
         self._on_loan = _Shelf(LOAN_BYTES if lends else 0)
@@ -234,7 +236,7 @@ class RoundRecords:
 
         Raises:
             StorageError: it is not kept, or is not what was put. Where this server is not its carrier, it is erased
-                then: after a restart the carrier forwards it again.
+                then, unless the round is over: after a restart the carrier forwards it again.
         """
         place = self._part_key(key, name)
         if place in self._awaited:
@@ -245,7 +247,7 @@ class RoundRecords:
         try:
             return await self._read.part(place, key.purpose, name)
         except AlteredError:
-            if not self.carries(key.client):
+            if not (self.carries(key.client) or self.is_over):
                 await self.blobs.erase(place)
             raise
 

@@ -335,6 +335,7 @@ class RoundRun:
         if not self.course.takes_requests:
             self.requests.close(f"round {self.config.number} has closed")
         if type(self.state) in self.course.machine.final:
+            self.records.is_over = True
             self.settled.set()
 
     def _begin_effects(self, before: Round, events: Iterable[Event], done: tuple[Any, ...]) -> None:

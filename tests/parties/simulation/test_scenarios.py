@@ -23,9 +23,11 @@ from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import FromClient, Hint, Message, Submit
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties import Client, Network, RequestDeniedError, RoundClosedError, simulate
+from parties.events import ServerEvent
 from parties.server.refusals import RequestRefusedError
 from parties.server.round import combining
 from parties.server.sessions import Sessions
+from parties.storage.blobs.blobs import HarmedBlobError
 from parties.storage.store import MemoryStore
 from tests import ROOT
 from tests.support.plaintext import (
@@ -323,6 +325,26 @@ async def test_a_server_takes_epochs_that_rise_and_one_hint_for_each() -> None:
         with pytest.raises(RequestRefusedError, match=f"for epoch {epoch} after one for epoch 6; epochs only rise"):
             sessions.take("ada", epochs.Hinted(epoch, b"third"))
     sessions.take("ada", epochs.Hinted(7, b"third"))
+
+
+async def test_trees_that_are_lost_end_their_session_and_no_other() -> None:
+    async def half_lost(client: str) -> Submission:
+        if client == "ada":
+            raise HarmedBlobError("the blob with ada's trees is missing")
+        return await a_submission(client)
+
+    warned: list[ServerEvent] = []
+    store = MemoryStore()
+    sessions = Sessions(task_of(selection="fixed"), store, warned.append)
+    for client in ("ada", "bob"):
+        sessions.take(client, epochs.Brought(4, b"first"))
+    await store.commit(*await sessions.settle(4, "ssa", ["ada", "bob"], half_lost))
+    assert [str(event) for event in warned if "the session of 'ada' ends here: the blob with ada's" in str(event)]
+    assert len(warned) == 1
+    with pytest.raises(RequestRefusedError, match="no session here"):
+        await sessions.origin("ada")
+    assert (await sessions.origin("bob")).msk == bytes(16)
+    sessions.take("ada", epochs.Brought(5, b"second"))
 
 
 async def test_a_selection_that_changed_in_a_session_is_refused_by_name() -> None:

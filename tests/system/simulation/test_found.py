@@ -14,7 +14,9 @@ from fsl_async.wire.messages import Message, Retrieve
 from parties import simulate
 from parties.client.client import Client
 from parties.errors import RoundClosedError
-from parties.testing.faults import AtTime, AtTransition, Crash, FullDisk, SlowDisk
+from parties.events import Warned
+from parties.server import round_sequence
+from parties.testing.faults import AtTime, AtTransition, Crash, FullDisk, SlowDisk, SpoiltBlobs
 from parties.testing.round_faults import AbortRound, Late
 from parties.testing.trials import Scenario, Trial, run
 
@@ -136,3 +138,38 @@ def test_a_round_on_a_union_of_clients_that_are_weighed() -> None:
     )
     verdict = run(Trial(1_000_828, Scenario(task, clients=3, rounds=2, seconds=20.0), ()))
     assert verdict.violations == ()
+
+
+FIXED = Task(
+    name="laboratory",
+    blocks=(Sparse("items", rows=64, select=3, width=1, stash=0),),
+    ring=Ring(64, fraction_bits=8),
+    selection="fixed",
+    updates="any",
+    security="semi-honest",
+    min_clients=2,
+    max_clients=5,
+)
+HARMED_AT_THE_END = Trial(
+    5_013_289,
+    Scenario(FIXED, clients=4, rounds=1, seconds=5.0, workers=(2, 0)),
+    (SpoiltBlobs("S0", begin=4.32, seconds=46.0, harm="altered"),),
+)
+"""All is added, and nothing can be read any more when S0 settles the round: it has to keep the sessions' trees then."""
+
+
+def test_trees_that_cannot_be_read_when_a_round_is_settled_are_waited_for() -> None:
+    """They were erased, for the other server to forward them again, which had settled the round and never did."""
+    verdict = run(HARMED_AT_THE_END)
+    assert verdict.violations == ()
+    assert verdict.seconds > 50
+    assert HARMED_AT_THE_END.faults[0] in verdict.fired
+
+
+def test_trees_that_are_not_put_back_end_their_sessions_and_not_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(round_sequence, "MENDED_WITHIN", 20.0)
+    verdict = run(HARMED_AT_THE_END)
+    assert verdict.violations == ()
+    told = [event.explanation for _, server, event in verdict.case.world.events if isinstance(event, Warned)]
+    assert sum("the session of 'anna' ends here: the blob round-00000001/parts/anna/submit-0" in each for each in told)
+    assert 20 < verdict.seconds < 50
