@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint constraints.txt
+# What `pip install --no-compile` leaves out, on all cores, and without the packages' own tests: in half the time.
+BYTECODE := $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib $(PACKAGES) || true
 PACKAGES := fsl_async transport parties
 SOURCES := $(PACKAGES) tests examples docs
 
@@ -26,11 +28,13 @@ FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_asyn
 	touch $@
 
 .venv/demo: .venv/python pyproject.toml constraints.txt
-	$(PIP) --editable .
+	$(PIP) --no-compile --editable .
+	$(BYTECODE)
 	touch $@
 
 .venv/test: .venv/demo
-	$(PIP) --editable .[test]
+	$(PIP) --no-compile --editable .[test]
+	$(BYTECODE)
 	touch $@
 
 .venv/lint: .venv/test

@@ -32,14 +32,15 @@ def expand_key(key: bytes, register: int) -> Words:
 
     They begin at a cache line.
     """
-    return expand(np.frombuffer(key, dtype="<u4"), register)
+    return expand(np.frombuffer(key, dtype="<u4").reshape(4), register)
 
 
 @njit(cache=True, nogil=True)
 def expand(key: npt.NDArray[np.uint32], register: int) -> Words:
     """FIPS 197, 5.2. No branch and no index depends on the key."""
     words = np.empty(4 * (ROUNDS + 1), dtype=np.uint32)
-    words[:4] = key
+    for index in range(4):  # a slice would bring the text of its error with it, which takes 2 s to compile
+        words[index] = key[index]
     constant = 1
     for index in range(4, len(words)):
         last = np.int64(words[index - 1])

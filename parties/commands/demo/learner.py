@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -209,7 +210,9 @@ def _row_of(word: str) -> int:
     return zlib.crc32(word.encode()) % WORDS.rows
 
 
-def _rows_of(words: Iterable[str]) -> Rows:
+@cache
+def _rows_of(words: tuple[str, ...]) -> Rows:
+    """The distinct rows of these words, sorted; not to be written to."""
     return np.unique(np.fromiter(map(_row_of, words), dtype=np.uint32))
 
 

@@ -30,7 +30,6 @@ from parties.commands.demo.learner import (
     telling_words,
     train_in_the_clear,
 )
-from parties.commands.demo.processes import in_processes
 from parties.commands.demo.taking_part import PHASES, RING, Summary, demo_task, take_part
 from parties.commands.report import Report
 from parties.compute import InlineLane
@@ -74,6 +73,8 @@ async def run_demo(
             case "memory":
                 summary = await _in_memory(corpus, clients, rounds, seed, progress)
             case "tcp" | "unix":
+                from parties.commands.demo.processes import in_processes  # which takes 0.1 s, and needs what serves
+
                 summary = await in_processes(clients, rounds, seed, progress, transport, doors, compute)
     if summary.doubts:
         raise FslError(f"{'; '.join(summary.doubts)}: zeros were submitted instead of updates")
