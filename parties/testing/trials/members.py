@@ -226,13 +226,14 @@ class Member:
             return await client.resume()
         number = len(self.ledger.all_plans) - 1
         sent = {name for name, plans in self.ledger.plans.items() if number in plans}
+        earlier = frozenset(self.ledger.repeated)
         self.ledger.repeated |= sent
         try:
             return await client.submit(self._updates(plan.rows))
         except MisuseError as error:
             if "`resume` finishes it" not in str(error):
                 raise
-            self.ledger.repeated -= sent
+            self.ledger.repeated &= earlier  # an earlier life may have repeated it, and has found out what became of it
             return await client.resume()
 
     async def _take_part(self, client: Client) -> None:

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import trio
 
-from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async import Adam, Dense, Ring, Sparse, Task
 from fsl_async.wire.messages import Message, Retrieve
 from parties import simulate
 from parties.client.client import Client
 from parties.errors import RoundClosedError
 from parties.events import Warned
 from parties.server import round_sequence
-from parties.testing.faults import AtTime, AtTransition, Crash, FullDisk, SlowDisk, SpoiltBlobs
+from parties.testing.faults import AtTime, AtTransition, AtWrite, Crash, FullDisk, SlowDisk, SpoiltBlobs
 from parties.testing.round_faults import AbortRound, Late
 from parties.testing.trials import Scenario, Trial, run
 
@@ -173,3 +173,26 @@ def test_trees_that_are_not_put_back_end_their_sessions_and_not_the_server(monke
     told = [event.explanation for _, server, event in verdict.case.world.events if isinstance(event, Warned)]
     assert sum("the session of 'anna' ends here: the blob round-00000001/parts/anna/submit-0" in each for each in told)
     assert 20 < verdict.seconds < 50
+
+
+def test_a_client_that_repeats_its_submission_in_two_lives() -> None:
+    """The first repetition found out how the round had ended, which the member's ledger forgot in the second."""
+    task = Task(
+        name="laboratory",
+        blocks=(Sparse("items", rows=40, select=2, width=1, stash=0), Dense("examples", size=1)),
+        ring=Ring(64, fraction_bits=8),
+        security="semi-honest",
+        min_clients=2,
+        max_clients=5,
+        apply="weighted-mean",
+        weights="examples",
+        optimizer=Adam(rate=0.1, beta2=0.99),
+    )
+    faults = (
+        Crash("anna", AtTime(5.049), down=1.0),
+        Crash("anna", AtWrite("submission", 4, "before sync"), down=1.0),
+        Crash("S0", AtTime(1.933), down=1.965),
+    )
+    verdict = run(Trial(6_007_840, Scenario(task, clients=2, rounds=2, seconds=5.0, workers=(0, 3)), faults))
+    assert verdict.violations == ()
+    assert len(verdict.fired) == 3
