@@ -612,7 +612,7 @@ BUGS = (
         (
             Edit(
                 "parties.server.sessions:Sessions.settle",
-                "await self._keep_trees(epoch, protocol, await fetch(client))",
+                "await self._keep_trees(epoch, protocol, brought)",
                 "pass",
             ),
         ),
