@@ -3,9 +3,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint constraints.txt
+PACKAGES := fsl_async transport parties
 # What `pip install --no-compile` leaves out, on all cores, and without the packages' own tests: in half the time.
 BYTECODE := $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib $(PACKAGES) || true
-PACKAGES := fsl_async transport parties
 SOURCES := $(PACKAGES) tests examples docs
 
 SEEDS ?= 2000

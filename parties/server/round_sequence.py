@@ -18,7 +18,6 @@ from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.ending import GaveUp
 from fsl_async.protocols.machine import Event
-from fsl_async.server.aggregation import Submission
 from fsl_async.wire.messages import Abort, AskedList, Conclusion, Known, TossCommitment, TossReveal
 from parties.events import ClientsDrawn, Resumed, RoundOpened, RoundSettled, Warned
 from parties.outcome import Aborted
@@ -38,9 +37,7 @@ from parties.server.round.toss import TossRun
 from parties.server.rounds import ROUNDS_REMEMBERED, Resting, Rounds, Running, Sampling, Tossing
 from parties.server.setup import ServerSetup
 from parties.server.store_layout import round_prefix
-from parties.server.waiting_store import PAUSE
 from parties.status import PastRound
-from parties.storage.blobs.blobs import HarmedBlobError
 
 MENDED_WITHIN = 300.0
 """Seconds for which the end of a round waits until what sessions keep of it is put back, where it is harmed."""
@@ -393,8 +390,9 @@ class RoundSequence:
         progress, arrays = self.holdings.after(run, past)
         changes = []
         if setup.task.selection == "fixed":
-            mended = partial(_mended, run.records, trio.current_time() + MENDED_WITHIN)
-            changes = await records.sessions.settle(run.config.epoch, run.config.protocol, past.report.counted, mended)
+            deadline = trio.current_time() + MENDED_WITHIN
+            fetch = partial(run.records.mended_submission, gives_up=lambda: trio.current_time() >= deadline)
+            changes = await records.sessions.settle(run.config.epoch, run.config.protocol, past.report.counted, fetch)
         progress, settling = records.history.settle(progress, past, before, arrays, setup.schedule.retention)
         remembered = [await begun.remembered() for begun in (stage.toss, stage.sample) if begun is not None]
         await records.store.commit(*changes, *settling, *remembered)
@@ -423,22 +421,6 @@ class RoundSequence:
         for group in await self._records.blobs.groups():
             if group.startswith("round-") and group not in kept:
                 await self._records.blobs.erase(f"{group}/")
-
-
-async def _mended(records: RoundRecords, deadline: float, client: str) -> Submission:
-    """A submission of a round that is over; one that is altered or missing is waited for until the deadline.
-
-    Raises:
-        HarmedBlobError: it is so still.
-        StorageError: it cannot be read.
-    """
-    while True:
-        try:
-            return await records.submission(client)
-        except HarmedBlobError:
-            if trio.current_time() >= deadline:
-                raise
-        await trio.sleep(PAUSE)
 
 
 def _last_words(past: PastRound) -> Conclusion | Abort:

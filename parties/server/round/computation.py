@@ -26,8 +26,6 @@ from parties.server.round.noising import Noise
 from parties.server.round.records import RoundRecords
 from parties.server.round.start import RoundStart
 from parties.server.round.tools import Tools
-from parties.server.waiting_store import PAUSE
-from parties.storage.blobs.blobs import HarmedBlobError
 from parties.storage.store import Change
 
 Computed: TypeAlias = ssa.Evaluate | ssa.CountRows | ssa.Sum | ssa.Apply
@@ -88,13 +86,8 @@ class Computation:
         Raises:
             StorageError: it cannot be read, or the other server would forward it again after a restart.
         """
-        while True:
-            try:
-                return await self._records.submission(client)
-            except HarmedBlobError:
-                if self._over.is_set() or not self._records.carries(client):
-                    raise
-            await trio.sleep(PAUSE)
+        records = self._records
+        return await records.mended_submission(client, lambda: self._over.is_set() or not records.carries(client))
 
     def perform(self, effect: Computed) -> None:
         """Compute what the state asks for, and report what comes out."""

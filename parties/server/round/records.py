@@ -56,7 +56,8 @@ from parties.server.store_layout import (
     part_name,
     round_prefix,
 )
-from parties.storage.blobs.blobs import Blobs
+from parties.server.waiting_store import PAUSE
+from parties.storage.blobs.blobs import Blobs, HarmedBlobError
 from parties.storage.blobs.in_store import StoreBlobs
 from parties.storage.decoding import decode_stored
 from parties.storage.store import Change, Keep, Put, Record, Store
@@ -129,7 +130,7 @@ class RoundRecords:
         prefix: what the names of all records of the round begin with.
         carries: as given.
         shares: both servers' shares of the sum.
-        is_over: whether the round has its end, after which the other server forwards nothing of it again.
+        over: set when the round has its end; from then on the other server forwards nothing of it again.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class RoundRecords:
         self._read = ReadBack(self.blobs, lane, config.shape, observe)
         self._reader = SubmissionReader(self._read, config, self.part, self.session_trees)
         self.carries = carries
-        self.is_over = False
+        self.over = trio.Event()
         self._config = config
         self._session_trees = session_trees
         self._on_loan = _Shelf(LOAN_BYTES if lends else 0)
@@ -247,7 +248,7 @@ class RoundRecords:
         try:
             return await self._read.part(place, key.purpose, name)
         except AlteredError:
-            if not (self.carries(key.client) or self.is_over):
+            if not (self.carries(key.client) or self.over.is_set()):
                 await self.blobs.erase(place)
             raise
 
@@ -303,6 +304,25 @@ class RoundRecords:
         own = RequestKey(client, "submit", 0)
         self._recent.let_go(self._part_key(own, stored.part))  # whoever asks for a submission adds it
         return found
+
+    async def mended_submission(self, client: str, gives_up: Callable[[], bool]) -> Submission:
+        """The same; one whose bulk is altered or missing is waited for, and looked for again every few seconds.
+
+        Args:
+            client: whose.
+            gives_up: asked each time that it is harmed, whether to wait no longer.
+
+        Raises:
+            HarmedBlobError: it is so still.
+            StorageError: it cannot be read.
+        """
+        while True:
+            try:
+                return await self.submission(client)
+            except HarmedBlobError:
+                if gives_up():
+                    raise
+            await trio.sleep(PAUSE)
 
     async def session_trees(self, client: str) -> Part:
         """The trees of a client's session, on which its hints ride."""

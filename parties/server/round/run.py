@@ -15,7 +15,6 @@ from itertools import chain
 from typing import Any
 
 import msgspec
-import trio
 
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import assembly, ssa
@@ -78,7 +77,7 @@ class RoundRun:
             self.peer, config.task.max_clients, lambda client: config.carrier(client) != begun.server
         )
         self.quota = RoundQuota(config.task.retrievals)
-        self.settled = trio.Event()
+        self.settled = records.over
         self.outbox = Outbox(config, tools.link, tools.forwards, records, self.settled)
         self.course = course_of(begun, records, tools, self.outbox)
         self._begun = begun
@@ -335,7 +334,6 @@ class RoundRun:
         if not self.course.takes_requests:
             self.requests.close(f"round {self.config.number} has closed")
         if type(self.state) in self.course.machine.final:
-            self.records.is_over = True
             self.settled.set()
 
     def _begin_effects(self, before: Round, events: Iterable[Event], done: tuple[Any, ...]) -> None:
