@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
+from tests.support.cases import in_turn
 
 PACKAGES = ("fsl_async", "parties", "transport")
 LAZY = ["fsl_async", "fsl_async.kernels", "parties", "parties.testing"]
@@ -98,7 +99,7 @@ def test_no_name_is_exported_twice_for_two_things():
     assert not {name for name, things in places.items() if len(things) > 1}
 
 
-@pytest.mark.parametrize(("package", "name"), [pair for pair in EXPORTED if pair[0] != "parties.testing"])
+@in_turn("package, name", [pair for pair in EXPORTED if pair[0] != "parties.testing"])
 def test_every_exported_name_is_described(package, name):
     found = getattr(importlib.import_module(package), name)
     if isinstance(found, type) or inspect.isfunction(found) or inspect.ismodule(found):
@@ -119,7 +120,7 @@ def examples(description: str) -> list[str]:
     return [textwrap.dedent(block) for block in found if "→" not in block]
 
 
-@pytest.mark.parametrize(("package", "name"), EXPORTED)
+@in_turn("package, name", EXPORTED)
 def test_the_examples_in_a_description_are_python(package, name):
     for example in examples(getattr(importlib.import_module(package), name).__doc__ or ""):
         compile(example, f"{package}.{name}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -162,7 +163,7 @@ def exported_by(package: str) -> set[str]:
     return set(importlib.import_module(package).__all__)
 
 
-@pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.name)
+@in_turn("path", SHOWN)
 def test_examples_and_pages_import_what_is_exported_alone(path):
     pattern = r"^ *from ((?:fsl_async|parties|transport)[\w.]*) import (?:\(([^)]*)\)|(.*))$"
     for package, several, one in re.findall(pattern, path.read_text(encoding="utf-8"), flags=re.MULTILINE):

@@ -11,6 +11,7 @@ import pytest
 
 from tests import ROOT
 from tests.support import guide
+from tests.support.cases import in_turn
 
 EXAMPLES = ROOT / "examples"
 LONGEST = 50  # lines that are not blank
@@ -46,7 +47,7 @@ def test_a_test_among_the_examples_passes_under_pytest(name, tmp_path):
     assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", names("*.py"))
+@in_turn("name", names("*.py"))
 def test_an_example_is_short_and_says_what_it_shows(name):
     lines = [line for line in (EXAMPLES / name).read_text().splitlines() if line.strip()]
     assert lines[0].startswith('"""')
@@ -100,7 +101,7 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@in_turn("document", DOCUMENTS)
 def test_every_link_between_documents_leads_somewhere(document):
     text = (ROOT / document).read_text(encoding="utf-8")
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)

@@ -24,6 +24,7 @@ from parties.settings.writing import to_toml, write_deployment
 from parties.storage.sqlite_store import SqliteStore
 from tests import ROOT
 from tests.support import guide
+from tests.support.cases import in_turn
 
 EXECUTED = {
     "docs/deploy.md": "tests/system/deployment/test_guide.py",
@@ -62,7 +63,7 @@ def shown(page: str) -> list[str]:
     return guide.shown_commands((ROOT / page).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("page", PAGES)
+@in_turn("page", PAGES)
 def test_every_command_is_executed_or_listed(page):
     for command in shown(page):
         assert page in EXECUTED or reason_against(command), f"{page} shows a command that no test executes: {command}"
@@ -101,7 +102,7 @@ def test_every_command_that_is_mentioned_exists():
     assert checked > 50
 
 
-@pytest.mark.parametrize("command", sorted({c for page in PAGES for c in shown(page) if c.startswith("fsl-async")}))
+@in_turn("command", sorted({c for page in PAGES for c in shown(page) if c.startswith("fsl-async")}))
 def test_every_option_that_is_shown_exists(command):
     words = shlex.split(re.split(r" (?:2?>>?|\|\||&)", command)[0])[1:]
     if words != ["--version"]:

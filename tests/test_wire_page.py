@@ -18,6 +18,7 @@ from noise.connection import Keypair, NoiseConnection
 from fsl_async.wire import door_messages, forward_messages, messages
 from tests import ROOT
 from tests.support import reference
+from tests.support.cases import in_turn
 from tests.support.wire_page import PAGE, VECTORS, H, K, le, of
 
 DOCS = ROOT / "docs"
@@ -176,7 +177,7 @@ def fields_of(kind: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", VECTORS["messages"])
+@in_turn("name", VECTORS["messages"])
 def test_a_message_has_the_fields_of_the_page_in_its_order(name):
     case = VECTORS["messages"][name]
     head, bulk = read_message(of(case["bytes"]))

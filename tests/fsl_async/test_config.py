@@ -18,6 +18,7 @@ from fsl_async.digests import Domain, digest
 from fsl_async.union import UnionBlock
 from fsl_async.wire.codec import CONTROL_LIMIT, decode, encode
 from fsl_async.wire.messages import FromServer, Opened
+from tests.support.cases import in_turn
 from tests.support.machine_scenes import config_of, key
 
 CONFIG = config_of()
@@ -148,7 +149,7 @@ HOSTILE: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+@in_turn("data", HOSTILE.values())
 def test_hostile_bytes_are_a_violation_by_their_server(data: bytes) -> None:
     with pytest.raises(
         PeerViolationError, match=r"^S1: sent a round configuration that (cannot be read|is not in canon)"
@@ -236,7 +237,7 @@ def test_carriers_alternate_over_clients_and_rounds() -> None:
 # ---- differences
 
 
-@pytest.mark.parametrize("field", CHANGES)
+@in_turn("field", CHANGES)
 def test_the_first_difference_is_named_with_both_values(field: str) -> None:
     other = config_of(**{"number": 4, "session": 4} | CHANGES[field])
     others = {
@@ -338,8 +339,8 @@ def test_the_digest_tells_contents_names_and_dtypes_apart() -> None:
     assert len(set(digests)) == 3
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
+@in_turn(
+    "changes, message",
     [
         ({"a": None}, r"model: blocks \['a', 'b', 'd'\] expected, got \['b', 'd'\]"),
         ({"x": np.zeros(1)}, r"model: blocks \['a', 'b', 'd'\] expected, got \['a', 'b', 'd', 'x'\]"),

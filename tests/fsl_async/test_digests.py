@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fsl_async.digests import LONG_BYTES, PIECE_BYTES, Domain, digest
+from tests.support.cases import in_turn
 
 SIZES = (0, 1, 127, 128, 129, LONG_BYTES - 1, LONG_BYTES, LONG_BYTES + 1, PIECE_BYTES, PIECE_BYTES + 1, 10**6)
 
@@ -17,9 +18,9 @@ def oracle(domain: Domain, parts: list[bytes], key: bytes) -> bytes:
     return hashlib.blake2b(joined, digest_size=32, person=domain.value, key=key).digest()
 
 
-@pytest.mark.parametrize("key", [b"", b"k", bytes(range(64))])
-@pytest.mark.parametrize("domain", [Domain.TASK, Domain.SHARE_COMMITMENT])
-@pytest.mark.parametrize("size", SIZES)
+@in_turn("key", [b"", b"k", bytes(range(64))])
+@in_turn("domain", [Domain.TASK, Domain.SHARE_COMMITMENT])
+@in_turn("size", SIZES)
 def test_every_length_under_every_tag_and_key(size: int, domain: Domain, key: bytes) -> None:
     content = np.random.default_rng(size).bytes(size)
     for parts in ([content], [b"", content, b"more"], [content[: size // 3], content[size // 3 :]]):

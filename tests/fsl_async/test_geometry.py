@@ -10,6 +10,7 @@ import pytest
 from fsl_async import Ring, Sparse, Task
 from fsl_async.bin_count import bins_per_segment
 from fsl_async.geometry import SEGMENTS, Forest, geometry_of
+from tests.support.cases import in_turn
 
 
 def task_of(block: Sparse, bits: int, **changes: object) -> Task:
@@ -31,7 +32,7 @@ def random_blocks(count: int) -> list[Sparse]:
 BLOCKS = random_blocks(60)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.rows}-{block.select}-{block.width}")
+@in_turn("block", BLOCKS)
 def test_every_row_has_a_leaf_and_every_bin_the_same_size(block: Sparse, bits: int) -> None:
     for security in ("verified", "semi-honest"):
         geometry = geometry_of(task_of(block, bits, security=security), block)
@@ -43,7 +44,7 @@ def test_every_row_has_a_leaf_and_every_bin_the_same_size(block: Sparse, bits: i
         assert (geometry.rows, geometry.width, geometry.select) == (block.rows, block.width, block.select)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.rows}-{block.select}-{block.width}")
+@in_turn("block", BLOCKS)
 def test_bytes_follow_the_formulae(block: Sparse, bits: int) -> None:
     for forest in geometry_of(task_of(block, bits), block).forests:
         trees, depth = forest.segments * forest.bins, math.ceil(math.log2(forest.leaves))
@@ -57,7 +58,7 @@ def test_bytes_follow_the_formulae(block: Sparse, bits: int) -> None:
         assert forest.planes == math.ceil(forest.positions * block.width * bits / 128)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.rows}-{block.select}-{block.width}")
+@in_turn("block", BLOCKS)
 def test_a_leaf_covers_as_many_rows_as_makes_the_least_to_send(block: Sparse, bits: int) -> None:
     row_bits = block.width * bits
     bins = bins_per_segment(block.select, block.rows)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fsl_async.digests import DIGEST_BYTES, Domain, derive_key, digest
 from fsl_async.merkle import RosterTree, Seat, blind_of, is_seated, root_of_nobody
+from tests.support.cases import in_turn
 
 BLIND = bytes(range(16))
 NAMES = st.lists(st.text(min_size=1, max_size=6), unique=True, max_size=40).map(sorted).map(tuple)
@@ -42,7 +43,7 @@ def test_everybody_on_the_list_can_prove_it_and_nobody_else(clients):
     assert tree.seat("\x00") is None
 
 
-@pytest.mark.parametrize("count", range(1, 34))
+@in_turn("count", range(1, 34))
 def test_a_path_has_one_digest_for_each_level_with_a_neighbour(count):
     clients = called(count)
     tree = RosterTree(clients, BLIND)

@@ -11,6 +11,7 @@ import pytest
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.wire.public_part import Trees
+from tests.support.cases import in_turn
 from tests.support.rounds import Draw, Plaintext, Round, add, in_bytes
 
 SECURITIES = ("verified", "semi-honest")
@@ -22,7 +23,7 @@ def security(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@in_turn("seed", range(SEEDS))
 def test_rows_and_sums_are_the_plaintext_ones(bits: int, security: str, seed: int) -> None:
     draw = Draw(seed, bits, security)
     task = draw.task()
@@ -43,7 +44,7 @@ def test_rows_and_sums_are_the_plaintext_ones(bits: int, security: str, seed: in
     assert in_bytes(play.total()) == plaintext.elements()
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 8, 9, 17])
+@in_turn("rows", [1, 2, 3, 4, 5, 8, 9, 17])
 def test_every_row_of_small_blocks_alone_and_together(bits: int, security: str, rows: int) -> None:
     for select in sorted({1, 2, rows // 2, rows} & set(range(1, rows + 1))):
         task = Task(
@@ -66,7 +67,7 @@ def test_every_row_of_small_blocks_alone_and_together(bits: int, security: str, 
         assert in_bytes(play.total()) == plaintext.elements()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@in_turn("seed", range(6))
 def test_a_session_s_trees_serve_every_epoch(bits: int, security: str, seed: int) -> None:
     draw = Draw(seed, bits, security)
     task = draw.task(selection="fixed")
@@ -83,7 +84,7 @@ def test_a_session_s_trees_serve_every_epoch(bits: int, security: str, seed: int
         play.next_epoch()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@in_turn("seed", range(4))
 def test_who_is_taken_out_leaves_no_trace(bits: int, security: str, seed: int) -> None:
     """As a server does with a client that was evaluated on arrival and is not on the roster."""
     draw = Draw(seed, bits, security)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fsl_async import MisuseError, Ring, RingIntegers, Task
 from fsl_async.ring import float_below
 from fsl_async.task import Dense
+from tests.support.cases import in_turn
 
 BITS = (32, 64, 128)
 rings = st.sampled_from(BITS).flatmap(lambda bits: st.builds(Ring, st.just(bits), st.integers(0, bits - 2)))
@@ -134,7 +135,7 @@ def test_from_bytes_is_a_view_unless_it_must_be_writable(ring: Ring) -> None:
     assert not ring.from_bytes(bytes(data), 6).flags.writeable
 
 
-@pytest.mark.parametrize("shape", [(0,), (1,), (5, 0), (2, 3), ()])
+@in_turn("shape", [(0,), (1,), (5, 0), (2, 3), ()])
 def test_zeros(ring: Ring, shape: tuple[int, ...]) -> None:
     zeros = ring.zeros(*shape)
     assert zeros.shape == (*shape, *((2,) if ring.bits == 128 else ()))
@@ -204,8 +205,8 @@ def test_what_does_not_fit_is_refused_with_the_largest_that_fits() -> None:
     )
 
 
-@pytest.mark.parametrize("clients", [2, 3, 7, 10, 1000, 99_999])
-@pytest.mark.parametrize("fraction_bits", [1, 16, 24, 30])
+@in_turn("clients", [2, 3, 7, 10, 1000, 99_999])
+@in_turn("fraction_bits", [1, 16, 24, 30])
 def test_the_largest_value_fits_and_the_next_float_does_not(bits: int, fraction_bits: int, clients: int) -> None:
     ring = Ring(bits, fraction_bits)
     task = Task(name="t", blocks=(Dense("d", size=1),), ring=ring, min_clients=2, max_clients=clients)
@@ -233,7 +234,7 @@ def test_float_below(integer: int) -> None:
 # ---- integers
 
 
-@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
+@in_turn("dtype", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
 def test_integers_of_every_dtype_are_ring_integers(ring: Ring, dtype: str) -> None:
     info = np.iinfo(dtype)
     bound = largest(ring)
@@ -241,7 +242,7 @@ def test_integers_of_every_dtype_are_ring_integers(ring: Ring, dtype: str) -> No
     assert integers_of(ring, ring.encode(np.array(values, dtype=dtype), bound)) == values
 
 
-@pytest.mark.parametrize("dtype", ["i1", "i8", "f2", "f8", object])
+@in_turn("dtype", ["i1", "i8", "f2", "f8", object])
 def test_a_value_means_its_value_whatever_its_dtype(bits: int, dtype: str) -> None:
     ring = Ring(bits, fraction_bits=12)
     assert ring.decode(ring.encode(np.array([3, -3, 0], dtype=dtype), 3 * 2**12)).tolist() == [3.0, -3.0, 0.0]
@@ -300,8 +301,8 @@ def test_a_sum_of_128_bits_is_rounded_once() -> None:
         assert ring.decode(elements_of(ring, [value])).tolist() == [value / 2]
 
 
-@pytest.mark.parametrize(
-    ("values", "named"),
+@in_turn(
+    "values, named",
     [
         (np.array([0, 101]), "101 at [1]"),
         (np.array([-101, 0], dtype=np.int8), "-101 at [0]"),
@@ -316,13 +317,13 @@ def test_integers_that_do_not_fit_are_named(ring: Ring, values: np.ndarray, name
     assert str(refusal.value).startswith(f"count: {named} does not fit; the largest is 100 (")
 
 
-@pytest.mark.parametrize("values", [[True], ["1"], [b"1"], [1 + 2j], np.array(["2026-01-01"], dtype="M8[D]")])
+@in_turn("values", [[True], ["1"], [b"1"], [1 + 2j], np.array(["2026-01-01"], dtype="M8[D]")])
 def test_other_dtypes_are_refused(ring: Ring, values: object) -> None:
     with pytest.raises(MisuseError, match="expected floats or integers, got dtype"):
         ring.encode(values, 100)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("value", [0.5, None, "1", True, Fraction(1, 2)])
+@in_turn("value", [0.5, None, "1", True, Fraction(1, 2)])
 def test_objects_that_are_not_integers_are_refused(ring: Ring, value: object) -> None:
     with pytest.raises(MisuseError, match="may hold Python integers only"):
         ring.encode(np.array([1, value], dtype=object), 100)

@@ -10,12 +10,13 @@ from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import PeerViolationError
 from fsl_async.sample import drawn_of, sample_digest, secret_of, size_of
 from fsl_async.wire.client_names import pack_names, unpack_names
+from tests.support.cases import in_turn
 
 NAMES = tuple(f"client {number}" for number in range(20))
 
 
-@pytest.mark.parametrize(
-    ("sample", "asked", "size"),
+@in_turn(
+    "sample, asked, size",
     [
         (5, 20, 5),
         (5, 5, 5),
@@ -68,7 +69,7 @@ def test_a_sample_s_digest_needs_the_secret() -> None:
     assert sample_digest(NAMES, one) == sample_digest(NAMES, one) != sample_digest(NAMES, other)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "data",
     [
         b"",

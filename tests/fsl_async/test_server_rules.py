@@ -13,6 +13,7 @@ from fsl_async.union import union_task
 from parties import Identity
 from parties.settings.task_file import Deployment
 from parties.settings.writing import to_toml, write_deployment
+from tests.support.cases import in_turn
 
 FIELDS: dict[str, Any] = {
     "name": "t",
@@ -103,14 +104,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("fields", "words"), REFUSED.values(), ids=REFUSED)
+@in_turn("fields, words", REFUSED.values())
 def test_contradictions_are_refused(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(MisuseError, match=words):
         Task(**(FIELDS | fields))
 
 
-@pytest.mark.parametrize("rate", [0, -1, NAN, float("inf"), 1e10, "1", True])
-@pytest.mark.parametrize("kind", [Sgd, Momentum, Adam])
+@in_turn("rate", [0, -1, NAN, float("inf"), 1e10, "1", True])
+@in_turn("kind", [Sgd, Momentum, Adam])
 def test_a_rate_is_above_0(kind: Any, rate: Any) -> None:
     with pytest.raises(MisuseError, match=f"optimizer {kind.__name__}: rate must be a number above 0 to 1e"):
         kind(rate)

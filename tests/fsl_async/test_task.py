@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fsl_async import Dense, MisuseError, PeerViolationError, Ring, Sparse, Task
 from fsl_async.union import union_task
+from tests.support.cases import in_turn
 
 GOODS = Task(
     name="goods",
@@ -55,7 +56,7 @@ def test_equal_tasks_have_equal_digests() -> None:
     assert task(largest=5).digest() == task(largest=5.0).digest()
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "changes",
     [
         {"name": "u"},
@@ -156,7 +157,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+@in_turn("data", HOSTILE.values())
 def test_hostile_bytes_are_a_violation_by_their_source(data: bytes) -> None:
     with pytest.raises(PeerViolationError, match=r"^S1: sent a task that (cannot be read|is not in canonical form)"):
         Task.parse(data, "S1")
@@ -277,7 +278,7 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize(("make", "message"), REFUSALS.values(), ids=REFUSALS)
+@in_turn("make, message", REFUSALS.values())
 def test_refusals_say_what_is_wrong(make: Any, message: str) -> None:
     with pytest.raises(MisuseError, match=message):
         make()
@@ -373,8 +374,8 @@ def test_a_bound_is_a_number_of_the_values_units() -> None:
     assert bounded(bound_proof="projected").digest() != bounded().digest()
 
 
-@pytest.mark.parametrize(
-    ("changes", "match"),
+@in_turn(
+    "changes, match",
     [
         ({"bound": 0.0}, "bound must be a number above 0, not 0.0"),
         ({"bound": float("inf")}, "above 0, not inf"),

@@ -15,6 +15,7 @@ from fsl_async import MisuseError, Ring, udpf
 from fsl_async.digests import Domain, derive_key
 from fsl_async.randomness import SeededSource
 from tests.support import reference
+from tests.support.cases import in_turn
 
 RINGS = st.sampled_from([Ring(32), Ring(64), Ring(128)])
 
@@ -56,8 +57,8 @@ def assert_same(left: udpf.Key, right: udpf.Key) -> None:
 # ---- correctness
 
 
-@pytest.mark.parametrize("domain", range(1, 10))
-@pytest.mark.parametrize("width", [1, 3])
+@in_turn("domain", range(1, 10))
+@in_turn("width", [1, 3])
 def test_every_point_of_every_tiny_tree_in_several_epochs(ring: Ring, domain: int, width: int) -> None:
     """One tree for each α, evaluated at every point, after `gen` and after each of three updates."""
     family = udpf.Family(domain, ring, width)
@@ -108,8 +109,8 @@ def test_a_value_of_zero_is_shared_like_any_other(ring: Ring) -> None:
 # ---- against the reference
 
 
-@pytest.mark.parametrize("domain", [1, 2, 6])
-@pytest.mark.parametrize("width", [1, 2, 5])
+@in_turn("domain", [1, 2, 6])
+@in_turn("width", [1, 2, 5])
 def test_trees_hints_and_shares_are_those_of_the_reference(ring: Ring, domain: int, width: int) -> None:
     family, source = udpf.Family(domain, ring, width), SeededSource(3, f"{ring.bits}/{domain}/{width}")
     alphas = [source(1)[0] % domain for _ in range(4)]

@@ -27,6 +27,7 @@ from fsl_async.union import (
     unpack_union,
 )
 from fsl_async.wire.public_part import Trees, dense_bytes, share_bytes
+from tests.support.cases import in_turn
 from tests.support.machine_scenes import key
 
 TASK = Task(
@@ -108,7 +109,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+@in_turn("data", HOSTILE.values())
 def test_what_is_no_union_is_a_violation(data: bytes) -> None:
     with pytest.raises(PeerViolationError, match=r"^S1: sent a union"):
         unpack_union(data, 100, "S1")

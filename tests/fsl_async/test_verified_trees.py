@@ -14,6 +14,7 @@ from fsl_async.client.planting import Grove
 from fsl_async.derivation import expansion_keys, forest_roots, tree_digest
 from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.wire.public_part import ForestKey, Part, Trees, forests_of
+from tests.support.cases import in_turn
 from tests.support.rounds import Draw, Plaintext, Round, add, in_bytes
 
 ROWS = np.array([0, 3, 11, 59])
@@ -45,8 +46,8 @@ def with_part(play: Round, pair: Pair, data: bytes) -> Pair:
 # ---- honest trees
 
 
-@pytest.mark.parametrize("trees", [Trees.OWN, Trees.RETRIEVAL])
-@pytest.mark.parametrize("seed", range(5))
+@in_turn("trees", [Trees.OWN, Trees.RETRIEVAL])
+@in_turn("seed", range(5))
 def test_honest_trees_are_accepted(bits: int, seed: int, trees: Trees) -> None:
     draw = Draw(seed, bits, "verified", most_weights=2**12)
     task = draw.task()
@@ -187,8 +188,8 @@ def malformed(play: Round, grove: Grove, chance: random.Random) -> Grove:
     return with_tree(changed, kernels.Tree(words), (first, second))
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("rows", [25, 60, 200])  # of two, three and ten leaves
+@in_turn("seed", range(4))
+@in_turn("rows", [25, 60, 200])  # of two, three and ten leaves
 def test_a_malformed_tree_is_accepted_only_if_it_is_a_point_function_after_all(rows: int, seed: int) -> None:
     """The cheat redoes its proof for the trees it sends, which is the best it can do without the servers' key."""
     play = round_of(64, seed, rows=rows, stash=0)

@@ -12,6 +12,7 @@ from nacl import bindings
 from fsl_async.errors import MisuseError
 from parties.identity.keys import Identity, PublicIdentity
 from parties.identity.registry import Registry
+from tests.support.cases import in_turn
 from transport import KeyPair
 from transport.errors import AuthenticationError
 from transport.noise import HandshakeState, is_public_key
@@ -34,7 +35,7 @@ def high_bit_set(key: bytes) -> bytes:
     return key[:31] + bytes([key[31] | 0x80])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@in_turn("seed", range(20))
 def test_keys_that_are_made_have_the_one_form(seed):
     assert is_public_key(pair_of(seed).public)
 
@@ -46,7 +47,7 @@ def test_another_form_is_the_same_key_to_x25519_and_is_refused():
     assert not is_public_key(alias)
 
 
-@pytest.mark.parametrize("coordinate", [*range(PRIME, 2**255), *LOW_ORDER])
+@in_turn("coordinate", [*range(PRIME, 2**255), *LOW_ORDER])
 def test_coordinates_that_are_not_reduced_or_hide_nothing_are_refused(coordinate):
     assert not is_public_key(coordinate.to_bytes(32, "little"))
     assert not is_public_key(high_bit_set(coordinate.to_bytes(32, "little")))

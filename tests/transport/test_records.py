@@ -6,6 +6,7 @@ from array import array
 import pytest
 
 from fsl_async.errors import MisuseError
+from tests.support.cases import in_turn
 from transport.errors import (
     AuthenticationError,
     ChannelBrokenError,
@@ -202,8 +203,8 @@ RULES_BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", RULES_BROKEN)
-@pytest.mark.parametrize("bytewise", [False, True])
+@in_turn("name", RULES_BROKEN)
+@in_turn("bytewise", [False, True])
 def test_a_broken_rule_breaks_the_reader(name, bytewise):
     reader = RecordReader(CipherState(KEY))
     wire = RULES_BROKEN[name](Forger())

@@ -32,6 +32,7 @@ from fsl_async.wire.public_part import Trees
 from parties import Network, simulate
 from parties.commands.plan.plan import framed, question_of, statement_bytes
 from tests import ROOT
+from tests.support.cases import in_turn
 from transport.noise import CipherState
 from transport.records import RecordWriter, wire_size
 
@@ -98,7 +99,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@in_turn("name", SHAPES)
 async def test_bytes_of_a_round_are_those_on_the_wire(name: str) -> None:
     task, dtype = SHAPES[name]
     rides = task.updates == "retrieved"
@@ -315,7 +316,7 @@ def test_a_message_with_bulk_is_as_long_as_its_encoding() -> None:
 # ---- blocks
 
 
-@pytest.mark.parametrize("leaves", [1, 2, 3, 4, 5, 7, 8, 9, 100, 128, 129, 777])
+@in_turn("leaves", [1, 2, 3, 4, 5, 7, 8, 9, 100, 128, 129, 777])
 def test_inner_nodes_of_a_tree_are_the_distinct_beginnings_of_paths_to_its_leaves(leaves: int) -> None:
     depth = (leaves - 1).bit_length()
     paths = {(level, leaf >> (depth - level)) for leaf in range(leaves) for level in range(depth)}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -13,15 +11,9 @@ from fsl_async.kernels import selftest
 from fsl_async.kernels.simd import circuit, expansion
 from fsl_async.kernels.simd.isa import ISAS, find_isa, schedule
 from tests.support import reference
+from tests.support.cases import in_turn
 
 KEY = bytes(range(16))
-
-
-@pytest.fixture(params=kernels.isa_names())
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = kernels.active_isa()
-    yield kernels.select_isa(request.param)
-    kernels.select_isa(before)
 
 
 def random_blocks(seed: int, count: int) -> np.ndarray:
@@ -59,7 +51,7 @@ def test_compiled_round_keys_are_those_of_the_circuit(register: int) -> None:
     np.testing.assert_array_equal(uncompiled, expected)
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 15, 16, 17, 300])
+@in_turn("count", [0, 1, 3, 15, 16, 17, 300])
 def test_encrypt_and_hash(isa: str, count: int) -> None:
     blocks = random_blocks(count, count)
     keys = kernels.key_schedule(KEY)

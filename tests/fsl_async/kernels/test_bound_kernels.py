@@ -6,7 +6,6 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from fsl_async import kernels
 from fsl_async.errors import MisuseError
 from tests import ROOT
 from tests.support import reference
+from tests.support.cases import in_turn
 
 P_255, P_321 = 2**255 - 19, 2**321 - 9
 KEY, NONCE = b"the matrix's key", 2**63 + 17
@@ -24,13 +24,6 @@ COEFFICIENTS = [0, 1, *(2**bits + step for bits in (64, 128, 192) for step in (-
 WIDE_COEFFICIENTS = [*COEFFICIENTS, 2**256 - 1, 2**256, 2**320 - 1, 2**320, P_321 - 1]
 WORDS = [0, 1, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1]
 WIDE_WORDS = [*WORDS, 2**64, 2**127 - 1, 2**127, 2**128 - 2**64, 2**128 - 1]
-
-
-@pytest.fixture(params=kernels.isa_names())
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = kernels.active_isa()
-    yield kernels.select_isa(request.param)
-    kernels.select_isa(before)
 
 
 def elements(numbers: list[int], bits: int) -> np.ndarray:
@@ -110,8 +103,8 @@ def matrix(key: bytes, rows: int, columns: int) -> list[list[int]]:
     ]
 
 
-@pytest.mark.parametrize("bits", [64, 128])
-@pytest.mark.parametrize(("rows", "columns"), [(8, 0), (8, 1), (8, 9), (24, 127), (16, 128), (40, 129), (8, 300)])
+@in_turn("bits", [64, 128])
+@in_turn("rows, columns", [(8, 0), (8, 1), (8, 9), (24, 127), (16, 128), (40, 129), (8, 300)])
 def test_projections_are_those_of_the_matrix(isa: str, bits: int, rows: int, columns: int) -> None:
     weights = numbers(np.random.default_rng([bits, columns]), bits, columns)
     expected = [
@@ -121,8 +114,8 @@ def test_projections_are_those_of_the_matrix(isa: str, bits: int, rows: int, col
     assert found == [number % 2**bits for number in expected]
 
 
-@pytest.mark.parametrize("bits", [64, 128])
-@pytest.mark.parametrize("extreme", [0, 1, -1, 1 - 2**63, 2**63, -(2**64), 2**127])
+@in_turn("bits", [64, 128])
+@in_turn("extreme", [0, 1, -1, 1 - 2**63, 2**63, -(2**64), 2**127])
 def test_projections_of_extremes(bits: int, extreme: int) -> None:
     weights = [extreme % 2**bits] * 21
     expected = [sum(row) * extreme % 2**bits for row in matrix(KEY, 16, 21)]
@@ -169,14 +162,10 @@ def results() -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("isa_name", [kernels.isa_names()[0], "portable"])
-def test_plain_python_agrees(isa_name: str) -> None:
-    before = kernels.active_isa()
-    kernels.select_isa(isa_name)
+def test_plain_python_agrees(isa: str) -> None:
     compiled = results()
-    kernels.select_isa(before)
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
-    command = [sys.executable, "-W", "ignore:overflow", "-m", __name__, isa_name]
+    command = [sys.executable, "-W", "ignore:overflow", "-m", __name__, isa]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == repr(compiled)

@@ -9,6 +9,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.kernels.rows import permutation
 from fsl_async.kernels.rows.permutation import Permutation, _numbers
 from tests.support import reference_hashing
+from tests.support.cases import in_turn
 
 SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 255, 256, 257, 1000, 1023, 1024, 1025]
 
@@ -23,7 +24,7 @@ def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 @pytest.mark.usefixtures("mode")
-@pytest.mark.parametrize("rows", SIZES)
+@in_turn("rows", SIZES)
 def test_is_the_reference_permutation(rows: int) -> None:
     for segment in range(3):
         table = Permutation(b"key", segment, rows).table()
@@ -31,7 +32,7 @@ def test_is_the_reference_permutation(rows: int) -> None:
 
 
 @pytest.mark.usefixtures("mode")
-@pytest.mark.parametrize("rows", SIZES)
+@in_turn("rows", SIZES)
 def test_is_a_bijection_and_inverse_inverts(rows: int) -> None:
     permutation_ = Permutation(b"another key", 1, rows)
     table = permutation_.table()

@@ -16,6 +16,7 @@ from fsl_async.kernels.rows.segments import (
     select_rows,
 )
 from tests.support import reference_hashing
+from tests.support.cases import in_turn
 
 # rows, bins, positions, row bytes, queries
 SELECTIONS = [
@@ -79,7 +80,7 @@ def test_permuted_model_is_in_place_order(shape: tuple[int, int, int, int, int])
 
 
 @pytest.mark.usefixtures("_mode")
-@pytest.mark.parametrize("shape", SELECTIONS)
+@in_turn("shape", SELECTIONS)
 def test_selection_is_the_xor_of_the_chosen_rows(shape: tuple[int, int, int, int, int]) -> None:
     _, bins, positions, row_bytes, queries = shape
     table, bits = selection(7, *shape)
@@ -203,7 +204,7 @@ def as_integers(totals: np.ndarray) -> list[list[int]]:
 
 
 @pytest.mark.usefixtures("_mode")
-@pytest.mark.parametrize("shape", FOLDS)
+@in_turn("shape", FOLDS)
 def test_fold_sums_the_segments(shape: tuple[int, int, int, int, int]) -> None:
     _, _, positions, width, element_bits = shape
     accumulator, tables, totals = shares(29, *shape)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from fsl_async.kernels.simd.carryless import UNITS, Unit, find_unit, unit_for, u
 from fsl_async.kernels.simd.isa import ISAS, find_isa
 from fsl_async.kernels.trees import answering
 from tests.support import reference, reference_tagging
+from tests.support.cases import in_turn
 from tests.support.kernel_cases import SEGMENTS, Case
 
 # bins, leaves, row bytes, queries
@@ -38,14 +38,6 @@ SHAPES = [
 ]
 
 
-@pytest.fixture(params=kernels.isa_names())
-def _isa(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = kernels.active_isa()
-    kernels.select_isa(request.param)
-    yield
-    kernels.select_isa(before)
-
-
 def tables_of(case: Case, row_bytes: int) -> list[np.ndarray]:
     rng = np.random.default_rng(case.seed)
     return [rng.integers(0, 256, (case.leaves * case.bins, row_bytes), dtype=np.uint8) for _ in range(SEGMENTS)]
@@ -66,8 +58,8 @@ def keys_of(case: Case) -> np.ndarray:
     return case.at_alpha[0][:, 1] ^ case.at_alpha[1][:, 1]
 
 
-@pytest.mark.usefixtures("_isa")
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.usefixtures("isa")
+@in_turn("shape", SHAPES)
 def test_answers_and_tags(shape: tuple[int, int, int, int]) -> None:
     bins, leaves, row_bytes, queries = shape
     cases = [Case(bins, leaves, seed=seed) for seed in range(queries)]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 from fsl_async import kernels
 from fsl_async.errors import MisuseError
 from tests.support import reference
+from tests.support.cases import in_turn
 from tests.support.kernel_cases import (
     CONVERT,
     DIGEST,
@@ -40,13 +39,6 @@ EDGES = [
 ]
 
 
-@pytest.fixture(params=kernels.isa_names())
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = kernels.active_isa()
-    yield kernels.select_isa(request.param)
-    kernels.select_isa(before)
-
-
 def sums(case: Case) -> list[np.ndarray]:
     accumulators = [case.accumulator() for _ in (0, 1)]
     for server, accumulator in enumerate(accumulators):
@@ -58,7 +50,7 @@ def sums(case: Case) -> list[np.ndarray]:
 # Against the reference, exhaustively
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+@in_turn("depth", [0, 1, 2, 3])
 def test_every_leaf_of_every_small_tree(isa: str, depth: int) -> None:
     """All alphas × all leaves of a depth: one tree for each alpha, in three segments."""
     case = Case(bins=2**depth, leaves=2**depth)
@@ -76,8 +68,8 @@ def test_every_leaf_of_every_small_tree(isa: str, depth: int) -> None:
             assert reference.to_ints(leaves[server][segment, :, bin_]) == expected
 
 
-@pytest.mark.parametrize("bits", [32, 64, 128])
-@pytest.mark.parametrize("planes", [1, 3])
+@in_turn("bits", [32, 64, 128])
+@in_turn("planes", [1, 3])
 def test_hints_and_shares(isa: str, bits: int, planes: int) -> None:
     case = Case(bins=2, leaves=3, planes=planes, bits=bits, seed=bits)
     accumulators, leaves = sums(case), [case.all_leaves(server) for server in (0, 1)]
@@ -94,7 +86,7 @@ def test_hints_and_shares(isa: str, bits: int, planes: int) -> None:
                 assert reference.to_ints(accumulators[server][segment, :, plane, bin_]) == expected
 
 
-@pytest.mark.parametrize("positions", [1, 2, 4])
+@in_turn("positions", [1, 2, 4])
 def test_selection_bits(isa: str, positions: int) -> None:
     case = Case(bins=8, leaves=5, seed=positions)
     slots = np.random.default_rng(1).integers(0, positions, case.trees, dtype=np.uint8)
@@ -173,14 +165,14 @@ def proofs_of(case: Case, verification: kernels.Verification, server: int) -> np
 # By what they mean, on shapes at the edges
 
 
-@pytest.mark.parametrize(("bins", "leaves"), EDGES)
+@in_turn("bins, leaves", EDGES)
 def test_shares_add_up(isa: str, bins: int, leaves: int) -> None:
     case = Case(bins, leaves, planes=2, bits=(32, 64, 128)[leaves % 3], seed=bins)
     first, second = sums(case)
     assert (difference(first, second, case.bits) == case.expected()).all(), case
 
 
-@pytest.mark.parametrize(("bins", "leaves"), EDGES)
+@in_turn("bins, leaves", EDGES)
 def test_selections_differ_at_alpha_alone(isa: str, bins: int, leaves: int) -> None:
     case = Case(bins, leaves)
     bits = np.zeros((2, SEGMENTS, leaves, -(-bins // 8)), dtype=np.uint8)
@@ -194,8 +186,8 @@ def test_selections_differ_at_alpha_alone(isa: str, bins: int, leaves: int) -> N
     assert (marked == case.alphas).all(), case
 
 
-@pytest.mark.parametrize("positions", [2, 4])
-@pytest.mark.parametrize("bins", [4, 7, 255, 257, 300])
+@in_turn("positions", [2, 4])
+@in_turn("bins", [4, 7, 255, 257, 300])
 def test_slots_differ_at_alpha_alone(isa: str, positions: int, bins: int) -> None:
     case = Case(bins, 3, seed=bins)
     slots = np.random.default_rng(bins).integers(0, positions, case.trees, dtype=np.uint8)
@@ -215,7 +207,7 @@ def test_slots_differ_at_alpha_alone(isa: str, positions: int, bins: int) -> Non
     assert (spread == expected).all(), case
 
 
-@pytest.mark.parametrize(("bins", "leaves"), EDGES)
+@in_turn("bins, leaves", EDGES)
 def test_honest_proofs_are_equal(isa: str, bins: int, leaves: int) -> None:
     case = Case(bins, leaves)
     verification = verification_of(case)
@@ -231,8 +223,8 @@ def test_tampered_tree_is_found(isa: str) -> None:
     assert not equal.any()
 
 
-@pytest.mark.parametrize("width", [1, 5, 16, 64])
-@pytest.mark.parametrize("bits", [32, 64, 128])
+@in_turn("width", [1, 5, 16, 64])
+@in_turn("bits", [32, 64, 128])
 def test_rows_of_many_elements(width: int, bits: int) -> None:
     case = Case(bins=19, leaves=5, planes=-(-width * bits // 128), bits=bits, seed=width)
     first, second = sums(case)
@@ -304,7 +296,7 @@ def test_later_epoch_from_kept_leaves(isa: str) -> None:
 # Totals
 
 
-@pytest.mark.parametrize(("bins", "leaves"), EDGES)
+@in_turn("bins, leaves", EDGES)
 def test_totals_are_sums_over_leaves(isa: str, bins: int, leaves: int) -> None:
     bits = (32, 64, 128)[leaves % 3]
     case = Case(bins, leaves, planes=2, bits=bits, seed=bins)
@@ -350,6 +342,7 @@ def test_totals_of_another_shape_are_refused() -> None:
             kernels.evaluate_add(case.evaluation(0), case.accumulator(), 0, 0, 9, totals)
 
 
+@pytest.mark.slow
 def test_instruction_sets_agree() -> None:
     before, results = kernels.active_isa(), []
     for name in kernels.isa_names():

@@ -9,6 +9,7 @@ import pytest
 
 from fsl_async import MisuseError, Ring
 from fsl_async.learning import clipped
+from tests.support.cases import in_turn
 
 BITS = 16
 
@@ -29,9 +30,9 @@ def update(size: float, seed: int, count: int = 200, kind: type = np.float64) ->
     }
 
 
-@pytest.mark.parametrize("unit", [0.0, 2.0**-BITS])
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-@pytest.mark.parametrize("bound", [0.5, 1.0, 3.0])
+@in_turn("unit", [0.0, 2.0**-BITS])
+@in_turn("kind", [np.float32, np.float64])
+@in_turn("bound", [0.5, 1.0, 3.0])
 def test_what_was_clipped_is_within_the_bound_after_rounding(bound: float, kind: type, unit: float) -> None:
     for seed in range(20):
         for size in (0.2, 1.0, 1e30):

@@ -9,6 +9,7 @@ import pytest
 
 from fsl_async import MisuseError, Privacy
 from fsl_async.privacy.accounting import MOST_ROUNDS, epsilon, noise_for, rounds_within
+from tests.support.cases import in_turn
 
 CASES = [(0.69, 1, 1e-6), (1.27, 1, 1e-6), (6.89, 100, 1e-6), (23.83, 100, 1e-6), (45.31, 100, 1e-9), (2.0, 7, 1e-3)]
 
@@ -88,8 +89,8 @@ def test_a_setting() -> None:
     assert privacy.epsilon(100) == epsilon(12.7, 100, 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
+@in_turn(
+    "field, value, message",
     [
         ("noise", 0, "noise must be above 0"),
         ("noise", -1.0, "noise must be above 0"),

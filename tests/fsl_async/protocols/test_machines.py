@@ -11,11 +11,12 @@ import pytest
 from fsl_async.protocols import ending, entry
 from fsl_async.protocols.catalogue import machines
 from fsl_async.protocols.machine import Event, Machine, State, UnexpectedEvent, accepted_later
+from tests.support.cases import in_turn
 from tests.support.machine_scenes import SCENES, Scene
 
 MACHINES = machines()
 OUTSIDE = [
-    pytest.param(scene, state, event, id=f"{scene.name}-{state.__name__}-{event.__name__}")
+    (scene, state, event)
     for scene in SCENES
     for state in scene.states
     for event in scene.events
@@ -59,7 +60,7 @@ def test_every_accepted_event_leads_where_the_table_says(scene: Scene) -> None:
         assert type(after) in targets, f"{state.__name__}, {event.__name__} → {type(after).__name__}"
 
 
-@pytest.mark.parametrize(("scene", "state", "event"), OUTSIDE)
+@in_turn("scene, state, event", OUTSIDE)
 def test_every_other_event_is_harmless_or_unexpected(scene: Scene, state: type[State], event: type[Event]) -> None:
     before = scene.states[state]
     held = frozen(before)

@@ -51,6 +51,7 @@ from fsl_async.protocols.ssa import (
 )
 from fsl_async.wire.client_digests import pack_digests, unpack_digests
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
+from tests.support.cases import in_turn
 from tests.support.machine_scenes import (
     ALICE,
     BOB,
@@ -315,10 +316,7 @@ SECOND: dict[str, tuple[Event, Event, type[Any]]] = {
 LATER = [Rostered, Proved, Verified, Committed, Revealed, Combined, Concluded, Done]
 
 
-@pytest.mark.parametrize(
-    ("said", "kind"),
-    [(said, kind) for said, (_, _, first) in SECOND.items() for kind in LATER[LATER.index(first) :]],
-)
+@in_turn("said, kind", [(said, kind) for said, (_, _, first) in SECOND.items() for kind in LATER[LATER.index(first) :]])
 def test_a_second_word_is_a_violation_and_a_repeated_one_harmless(said: str, kind: type[Any]) -> None:
     first, second, _ = SECOND[said]
     state = reach(kind)
@@ -453,7 +451,7 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED)
+@in_turn("data", MALFORMED.values())
 def test_malformed_lists_are_violations(data: bytes) -> None:
     with pytest.raises(PeerViolationError, match=r"^S1: sent a list of clients that"):
         unpack_digests(data, 3, "S1")

@@ -23,6 +23,7 @@ from fsl_async.server.slicing import ForestSlice
 from fsl_async.server.sums import UnionSum
 from fsl_async.server.tree_totals import TreeTotals
 from fsl_async.wire.public_part import ForestKey, Trees, forests_of
+from tests.support.cases import in_turn
 from tests.support.machine_scenes import key
 from tests.support.rounds import Draw, Round, add
 
@@ -139,7 +140,7 @@ def update_of(size: int = 50) -> dict[str, Any]:
 
 
 @each_method
-@pytest.mark.parametrize("client", ["alice", "bob", "carol"])  # each server is someone's carrier
+@in_turn("client", ["alice", "bob", "carol"])  # each server is someone's carrier
 def test_an_honest_update_is_counted_whatever_brings_its_trees(method: str, client: str) -> None:
     scene = Scene(method, client)
     for trees in (Trees.OWN, Trees.RETRIEVAL):
@@ -159,7 +160,7 @@ def test_every_epoch_of_a_session_has_its_own_proof(method: str) -> None:
 
 
 @each_method
-@pytest.mark.parametrize("where", ["a", "b", "d"])
+@in_turn("where", ["a", "b", "d"])
 def test_a_proof_about_a_smaller_update_is_not_accepted(method: str, where: str) -> None:
     """In whichever block the excess lies, and however many numbers share it; a proof of itself cannot be made."""
     for size in (NORM + 1, 2**20, 2**26):

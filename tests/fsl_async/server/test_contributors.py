@@ -18,6 +18,7 @@ from fsl_async.server import contributors
 from fsl_async.server.aggregation import split_share
 from fsl_async.server.contributors import FalseCountError, check_counts, opened_rows
 from fsl_async.wire.public_part import ForestKey, Trees, counts_bytes, share_bytes
+from tests.support.cases import in_turn
 from tests.support.rounds import Draw, Round
 
 ROWS = 64
@@ -107,7 +108,7 @@ def test_a_retrieval_gets_its_rows_and_nothing_for_a_dummy() -> None:
     assert found["b"].reshape(-1).tolist() == [8]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@in_turn("seed", range(4))
 def test_any_task_has_one_leaf_more_and_dummies_stand_there(bits: int, seed: int) -> None:
     draw = Draw(seed, bits, "verified", most_weights=2**12)
     plain = draw.task(blocks=[draw.sparse("a"), draw.sparse("b")], max_clients=7)

@@ -15,6 +15,7 @@ from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.server.retrieval import PermutedModel, Query, joined
 from fsl_async.server.slicing import cell_bytes, groups_of, proof_digest, slices_of, whole
 from fsl_async.wire.public_part import forests_of
+from tests.support.cases import in_turn
 from tests.support.machine_scenes import key
 from tests.support.rounds import THREADS, Draw, Round, add, run
 
@@ -44,8 +45,8 @@ def played(draw: Draw, **changes: object) -> tuple[Round, list[Grove], list[tupl
 # ---- cutting
 
 
-@pytest.mark.parametrize("count", [*COUNTS, 40])
-@pytest.mark.parametrize("seed", range(6))
+@in_turn("count", [*COUNTS, 40])
+@in_turn("seed", range(6))
 def test_every_bin_is_in_one_slice_and_every_slice_is_of_whole_groups(seed: int, count: int) -> None:
     shape = Round(*_task_and_model(Draw(seed, 64, "verified")), seed).config.shape
     slices = slices_of(shape, count)
@@ -78,9 +79,9 @@ def test_a_task_of_usual_size_has_one_group_a_forest(monkeypatch: pytest.MonkeyP
 # ---- sums
 
 
-@pytest.mark.parametrize("bits", RINGS)
-@pytest.mark.parametrize("security", ["verified", "semi-honest"])
-@pytest.mark.parametrize("seed", range(4))
+@in_turn("bits", RINGS)
+@in_turn("security", ["verified", "semi-honest"])
+@in_turn("seed", range(4))
 def test_slices_add_up_to_the_sum_bit_by_bit(seed: int, security: str, bits: int) -> None:
     draw = Draw(seed, bits, security, most_weights=2**12)
     counted = {"min_contributors": 2, "blocks": (draw.sparse("items"),)} if seed % 2 and security == "verified" else {}
@@ -131,8 +132,8 @@ def test_roots_of_some_bins_are_those_of_all() -> None:
 # ---- retrievals
 
 
-@pytest.mark.parametrize("security", ["verified", "semi-honest"])
-@pytest.mark.parametrize("seed", range(8))
+@in_turn("security", ["verified", "semi-honest"])
+@in_turn("seed", range(8))
 def test_slices_answer_what_the_whole_model_answers(seed: int, security: str) -> None:
     play, groves, _ = played(Draw(seed, 64, security, most_weights=2**12))
     queries = [Query(grove.seeds.msk[1], play.query_part(grove)) for grove in groves]

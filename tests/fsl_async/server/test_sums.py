@@ -8,6 +8,7 @@ import pytest
 from fsl_async import Ring, Sparse, Task, kernels
 from fsl_async.kernels.trees import union_evaluation as kernel
 from fsl_async.server.aggregation import Aggregate, CellMemory
+from tests.support.cases import in_turn
 from tests.support.kernel_cases import total_of
 from tests.support.rounds import Round, add
 
@@ -21,9 +22,9 @@ def make_evaluation(rng: np.random.Generator, trees: int, depth: int, planes: in
     return kernels.Evaluation(keys[0], roots, tree, keys[1], hints, bits)
 
 
-@pytest.mark.parametrize("bits", [32, 64, 128])
-@pytest.mark.parametrize(
-    ("bins", "leaves", "planes", "chosen"),
+@in_turn("bits", [32, 64, 128])
+@in_turn(
+    "bins, leaves, planes, chosen",
     [(1, 1, 1, 1), (1, 9, 2, 3), (3, 2, 1, 0), (255, 3, 1, 40), (256, 7, 2, 1792), (1100, 13, 3, 9), (257, 129, 1, 7)],
 )
 def test_chosen_places_equal_the_same_places_of_everything(

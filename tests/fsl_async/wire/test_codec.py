@@ -27,6 +27,7 @@ from fsl_async.wire.messages import (
     Refused,
     Retrieve,
 )
+from tests.support.cases import in_turn
 
 EXAMPLES: dict[Any, Any] = {
     bool: True,
@@ -48,11 +49,7 @@ def example_of(kind: type[Message]) -> Message:
 
 
 UNIONS = {"client": FromClient, "server": FromServer, "peer": FromPeer, "door": DoorToCore, "core": CoreToDoor}
-CASES = [
-    pytest.param(union, example_of(kind), id=f"{sender}-{kind.__name__}")
-    for sender, union in UNIONS.items()
-    for kind in typing.get_args(union)
-]
+CASES = [(union, example_of(kind)) for union in UNIONS.values() for kind in typing.get_args(union)]
 RETRIEVE = typing.cast(Retrieve, example_of(Retrieve))
 
 
@@ -68,7 +65,7 @@ def retrieve_with(**fields: Any) -> bytes:
 # ---- round trips
 
 
-@pytest.mark.parametrize(("union", "message"), CASES)
+@in_turn("union, message", CASES)
 def test_every_message_comes_back(union: Any, message: Message) -> None:
     assert decode(wire(message), union, "peer").message == message
     assert len(decode(wire(message), union, "peer").bulk) == 0
@@ -118,7 +115,7 @@ def test_what_a_door_says_is_bounded() -> None:
 # ---- who may say what
 
 
-@pytest.mark.parametrize(("union", "message"), CASES)
+@in_turn("union, message", CASES)
 def test_nobody_can_send_what_belongs_to_another(union: Any, message: Message) -> None:
     for other in UNIONS.values():
         if other is not union:
@@ -135,7 +132,7 @@ def test_the_sender_is_named() -> None:
 # ---- malformed messages
 
 
-@pytest.mark.parametrize(("union", "message"), CASES)
+@in_turn("union, message", CASES)
 def test_every_cut_is_refused(union: Any, message: Message) -> None:
     whole = wire(message, b"bulk")
     head = len(wire(message))
@@ -185,7 +182,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("fields", WRONG.values(), ids=WRONG)
+@in_turn("fields", WRONG.values())
 def test_wrong_fields_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(PeerViolationError, match=r"^alice: sent a message that cannot be read"):
         decode(retrieve_with(**fields), FromClient, "alice")
@@ -236,7 +233,7 @@ def test_random_bytes_are_refused(data: bytes) -> None:
 @given(st.data())
 def test_a_damaged_message_is_refused_or_is_another_message(data: st.DataObject) -> None:
     """Nothing but a violation is ever raised."""
-    union, message = data.draw(st.sampled_from([case.values for case in CASES]))
+    union, message = data.draw(st.sampled_from(CASES))
     whole = bytearray(wire(message, b"some bulk"))  # type: ignore[arg-type]
     for _ in range(data.draw(st.integers(1, 4))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))

@@ -19,6 +19,7 @@ from fsl_async.wire.public_part import (
     forests_of,
     share_bytes,
 )
+from tests.support.cases import in_turn
 
 ITEMS = Sparse("items", rows=5000, select=40, width=3, stash=2)
 SHOPS = Sparse("shops", rows=300, select=7)
@@ -150,9 +151,9 @@ def upload_bits(task: Task, block: Sparse) -> float:
     return forest.trees * (128 * depth + (128 if task.verified else 0) + block.width * task.ring.bits) + 8 * SALT_BYTES
 
 
-@pytest.mark.parametrize("security", ["verified", "semi-honest"])
-@pytest.mark.parametrize("select", [100, 1049, 10_486, 104_858])
-@pytest.mark.parametrize("width", [1, 18])
+@in_turn("security", ["verified", "semi-honest"])
+@in_turn("select", [100, 1049, 10_486, 104_858])
+@in_turn("width", [1, 18])
 def test_a_submission_takes_what_the_formula_says(security: str, select: int, width: int) -> None:
     block = Sparse("a", rows=2**20, select=select, width=width)
     task = task_of(128, security, (block,))

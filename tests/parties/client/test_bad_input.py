@@ -19,6 +19,7 @@ from fsl_async.wire.messages import FromClient, FromServer, Receipt, Retrieve, S
 from parties import Client, Identity, RequestDeniedError, simulate
 from parties.identity.credentials import Credentials
 from parties.identity.keys import key_prefix
+from tests.support.cases import in_turn
 from tests.support.shop import (
     HEAD,
     ROWS,
@@ -96,7 +97,7 @@ BAD_UPDATES = {
 # ---- what a caller does wrong
 
 
-@pytest.mark.parametrize("case", BAD_RETRIEVALS)
+@in_turn("case", BAD_RETRIEVALS)
 async def test_a_bad_retrieval_is_refused_before_anything_is_sent(case):
     rows, pattern = BAD_RETRIEVALS[case]
     async with simulate(TASK, model(), seed=1) as network, network.client("carol") as carol:
@@ -108,7 +109,7 @@ async def test_a_bad_retrieval_is_refused_before_anything_is_sent(case):
         await honest_round(network, "carol")
 
 
-@pytest.mark.parametrize("case", BAD_UPDATES)
+@in_turn("case", BAD_UPDATES)
 async def test_a_bad_update_is_refused_before_anything_is_sent(case):
     update, pattern = BAD_UPDATES[case]
     async with simulate(TASK, model(), seed=2) as network, network.client("carol") as carol:

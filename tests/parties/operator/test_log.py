@@ -20,6 +20,7 @@ from parties.operator.log_lines import DETAILS, EVENTS, NAMES_PER_LINE, EventLog
 from tests.parties.operator import probes
 from tests.parties.operator.paper import SAMPLES, Paper
 from tests.parties.operator.stage import NASTY, Stage, play_day, settled_round
+from tests.support.cases import in_turn
 
 PUBLIC_NAMES = {
     "client",
@@ -197,8 +198,8 @@ def test_a_field_that_is_not_on_the_list_does_not_pass_and_is_named(paper):
     assert "0123" not in paper.text
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
+@in_turn(
+    "name, value",
     [
         ("round", b"1"),
         ("round", True),

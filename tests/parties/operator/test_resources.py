@@ -17,6 +17,7 @@ from parties.status import DoorStatus
 from tests import ROOT
 from tests.parties.operator.asking import Port
 from tests.parties.operator.stage import NAMES, NASTY, play_day
+from tests.support.cases import in_turn
 
 
 @pytest.fixture
@@ -231,8 +232,8 @@ async def test_head_is_get_without_the_body(port):
 # ---- whom it answers
 
 
-@pytest.mark.parametrize(
-    ("host", "answered"),
+@in_turn(
+    "host, answered",
     [
         ("localhost", True),
         ("LocalHost:9464", True),

@@ -15,6 +15,7 @@ from parties.identity.registry import Registry
 from parties.identity.tokens import MOST_TOKENS, TokenBook, add_tokens, new_tokens, read_token, voucher
 from parties.server.admission import MOST_ENROLLED, Anyone, Enrolment, ListOnly, Policy, WithToken
 from parties.storage.store import MemoryStore
+from tests.support.cases import in_turn
 from tests.support.shop import TASK
 from transport import Refusal
 from transport.handshake import LONGEST_PAYLOAD, LONGEST_REASON
@@ -160,7 +161,7 @@ async def test_a_journal_that_cannot_be_read_stops_the_start():
             await enrolment(tokens(), broken).restore()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@in_turn("seed", range(20))
 async def test_of_many_keys_that_show_one_token_at_once_one_gets_in(seed):
     print("seed", seed)
     rivals = [Identity.generate(f"rival {number}") for number in range(6)]
@@ -330,8 +331,8 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("case", HOSTILE)
-@pytest.mark.parametrize("policy", [ListOnly(), tokens(), Anyone()], ids=["list", "token", "open"])
+@in_turn("case", HOSTILE)
+@in_turn("policy", [ListOnly(), tokens(), Anyone()])
 async def test_hostile_credentials_get_a_reason(case, policy):
     store = MemoryStore()
     gate = enrolment(policy, store)

@@ -33,6 +33,7 @@ from parties.server.sessions import Sessions, StoredOrigin
 from parties.status import PastRound, RoundTimes
 from parties.storage.decoding import decode_stored
 from parties.storage.store import MemoryStore, Put, Record, Store
+from tests.support.cases import in_turn
 
 TASK = Task(
     name="goods", blocks=[Sparse("items", rows=40, select=3), Dense("head", size=2)], ring=Ring(64), min_clients=2
@@ -118,8 +119,8 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-@pytest.mark.parametrize("place", PLACES)
+@in_turn("damage", DAMAGE.values())
+@in_turn("place", PLACES)
 async def test_what_cannot_be_read_is_the_stores_error(place, damage):
     write, read = PLACES[place]
     store = MemoryStore()
@@ -286,7 +287,7 @@ def structs(kind: object) -> Iterator[msgspec.inspect.StructType]:
         yield from structs(held)
 
 
-@pytest.mark.parametrize("kind", STORED, ids=str)
+@in_turn("kind", STORED)
 def test_nothing_that_is_stored_is_dropped_because_it_is_not_known(kind):
     assert list(structs(kind))
     assert [struct.cls for struct in structs(kind) if not struct.forbid_unknown_fields] == []

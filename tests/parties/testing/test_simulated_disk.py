@@ -16,6 +16,7 @@ from fsl_async.errors import MisuseError, StorageError
 from parties.storage.store import Change, DiskFullError, Erase, Keep, MemoryStore, Put, Record, Store
 from parties.testing import Disk, DiskFaults, DiskStore
 from parties.testing.processes import KilledError, Life, Process
+from tests.support.cases import in_turn
 
 WRITES = st.lists(st.tuples(st.binary(max_size=12), st.booleans()), max_size=8)
 NAMES = ["a", "a/1", "a/2", "b", "ü"]
@@ -235,7 +236,7 @@ async def test_a_commit_that_sleeps_when_its_process_is_killed_writes_nothing(au
     assert disk.data == b""
 
 
-@pytest.mark.parametrize("cut", range(1, 40))
+@in_turn("cut", range(1, 40))
 async def test_a_log_is_read_up_to_the_first_entry_that_is_not_whole(cut: int) -> None:
     disk = Disk()
     with a_life(disk) as life:

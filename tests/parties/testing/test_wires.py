@@ -19,6 +19,7 @@ from parties.testing.processes import KilledError, Life, Process
 from parties.testing.round_faults import Straggle
 from parties.testing.stragglers import Stragglers
 from parties.testing.wires import BUFFER_SIZE, Broken, Connection, NetworkConditions, Wires
+from tests.support.cases import in_turn
 from transport.errors import UnreachableError
 
 PATIENCE = 10.0
@@ -140,8 +141,8 @@ async def test_a_slow_connection_is_slow_both_ways_and_others_are_not(autojump_c
 # ---- cuts
 
 
-@pytest.mark.parametrize("lost", [False, True])
-@pytest.mark.parametrize("after", range(11))
+@in_turn("lost", [False, True])
+@in_turn("after", range(11))
 async def test_a_cut_at_every_byte(after: int, lost: bool) -> None:
     near, far = await Pair(Calm(after, lost=lost)).connect()
     arrived: list[bytes] = []

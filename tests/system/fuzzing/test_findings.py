@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgpack
 import msgspec
-import pytest
 
 from fsl_async.protocols.machine import Event
 from fsl_async.protocols.ssa import Evaluated, PeerAbort, PeerProofs, PeerRoster, Submitted
+from tests.support.cases import in_turn
 from transport.records import RecordType
 
 from .catalogue import PARSERS
@@ -83,7 +83,7 @@ FINDINGS = {
 }
 
 
-@pytest.mark.parametrize("name", FINDINGS)
+@in_turn("name", FINDINGS)
 def test_what_was_found_is_refused(name: str) -> None:
     parser, data = FINDINGS[name]
     assert not accepts(PARSERS[parser], data)

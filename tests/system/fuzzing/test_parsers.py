@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsl_async.errors import FslError, MisuseError
+from tests.support.cases import in_turn
 
 from .catalogue import PARSERS, PLANTED, parser_named
 from .mutations import extremes, hostile, nests
@@ -19,7 +20,7 @@ NAMES = sorted(PARSERS)
 EXAMPLES = {True: 15, False: 40}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@in_turn("name", NAMES)
 def test_valid_examples_are_read(name: str) -> None:
     assert PARSERS[name].samples
     for sample in PARSERS[name].samples:
@@ -27,7 +28,7 @@ def test_valid_examples_are_read(name: str) -> None:
         assert len(sample) <= PARSERS[name].longest
 
 
-@pytest.mark.parametrize("name", NAMES)
+@in_turn("name", NAMES)
 def test_hostile_bytes_are_refused_as_they_may(name: str) -> None:
     parser = PARSERS[name]
 
@@ -39,7 +40,7 @@ def test_hostile_bytes_are_refused_as_they_may(name: str) -> None:
     read_one()
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if PARSERS[name].share > HEAVY])
+@in_turn("name", [name for name in NAMES if PARSERS[name].share > HEAVY])
 def test_every_prefix_of_a_valid_example_is_refused_or_read(name: str) -> None:
     parser = PARSERS[name]
     for sample in parser.samples[:3]:
@@ -47,13 +48,13 @@ def test_every_prefix_of_a_valid_example_is_refused_or_read(name: str) -> None:
             accepts(parser, sample[:length])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@in_turn("name", NAMES)
 def test_nests_are_refused_as_they_may(name: str) -> None:
     for nest in nests():
         accepts(PARSERS[name], nest)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@in_turn("name", NAMES)
 def test_memory_follows_the_input_and_not_what_it_declares(name: str) -> None:
     parser = PARSERS[name]
     rng = random.Random(f"memory of {name}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.support.cases import in_turn
 
 from .guards import GUARDS, ROOT, Guard
 
 
-@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
+@in_turn("guard", GUARDS)
 def test_a_guard_stands_where_it_is_said_to(guard: Guard) -> None:
     text = (ROOT / guard.path).read_text(encoding="utf-8")
     assert text.count(guard.line) == 1, f"{guard.line!r} in {guard.path}"

@@ -19,6 +19,7 @@ from fsl_async.wire.messages import Finished, FromServer, Message
 from parties import simulate
 from parties.errors import OutcomesDifferError
 from parties.statement import Statement
+from tests.support.cases import in_turn
 from tests.support.shop import TASK, Hook, meddled, model, take_part
 
 Lie = Callable[[Statement], dict[str, Any]]
@@ -78,7 +79,7 @@ LIES: dict[str, tuple[Lie, type[PeerViolationError], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", LIES)
+@in_turn("name", LIES)
 async def test_a_statement_that_proves_nothing_is_refused_by_name(name: str) -> None:
     lie, kind, expected = LIES[name]
     async with (

@@ -17,6 +17,7 @@ from parties.testing.faults import AtCommit, AtTransition, AtWrite, Crash, SlowD
 from parties.testing.round_faults import AbortRound, Fault, Late, MaliciousServer, Straggle
 from parties.testing.trials import Scenario, Trial
 from parties.testing.trials.rules import with_rule
+from tests.support.cases import in_turn
 
 from .bugs import BUGS, Bug, planted
 from .hunt import failures
@@ -172,7 +173,7 @@ def _is_found(bug: Bug, trials: Iterable[Trial]) -> list[Trial]:
         return next(([trial] for trial in trials if failures(trial)), [])
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+@in_turn("bug", BUGS)
 def test_every_bug_can_be_planted(bug: Bug) -> None:
     with planted(bug):
         pass

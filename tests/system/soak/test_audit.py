@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pytest
+
+from tests.support.cases import in_turn
 
 from .audit import KINDS, Account, Case, audit
 from .ledger import Acknowledged, Began, Ledger, Planned, Retrieved, Sent, Told, Touched, TurnedAway, read_ledger
@@ -214,7 +215,7 @@ def test_a_sound_case_has_no_violation():
     assert audit(sound()) == []
 
 
-@pytest.mark.parametrize(("spoil", "kind"), SPOILT, ids=lambda value: getattr(value, "__name__", value))
+@in_turn("spoil, kind", SPOILT)
 def test_what_is_wrong_is_found_and_named(spoil, kind):
     found = audit(spoil(sound()))
     assert kind in {violation.kind for violation in found}, found

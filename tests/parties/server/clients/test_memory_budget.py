@@ -8,6 +8,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from fsl_async.errors import MisuseError
 from parties.server.clients.memory_budget import GRACE, PRESSURE, SPARED, Budget, Loan
+from tests.support.cases import in_turn
 
 
 class Book:
@@ -237,7 +238,7 @@ async def test_whatever_happens_the_budget_holds_nobody_waits_for_ever_and_all_c
     assert budget.used == 0, f"seed {seed}"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@in_turn("seed", range(20))
 def test_what_is_safe_is_what_the_bankers_algorithm_says(seed):
     """Against the algorithm as it is written down: all that have begun can be finished one after the other."""
     draw, budget = random.Random(seed), Budget(100)

@@ -13,6 +13,7 @@ from fsl_async.wire.messages import Known
 from parties.events import PeerMet, ServerEvent, Warned
 from parties.server.server import Server
 from parties.storage.store import Change, MemoryStore, StoreLostError
+from tests.support.cases import in_turn
 from tests.support.shop import Shop, assert_exact, opened, take_part
 from transport import Channel, MemoryNetwork, VersionMismatchError
 
@@ -112,7 +113,7 @@ def test_what_is_only_under_way_makes_nobody_behind(case):
     assert compare(theirs, ours) == Agreed()
 
 
-@pytest.mark.parametrize("case", BEHIND)
+@in_turn("case", BEHIND)
 def test_both_find_the_same_store_behind(case):
     old, new, words = BEHIND[case]
     verdict = compare(old, new)

@@ -1,0 +1,20 @@
+"""The instruction sets that kernels are tested on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fsl_async import kernels
+
+NAMES = kernels.isa_names()
+"""Those of this processor, the fastest first and code without AES instructions last."""
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) if name in NAMES[1:-1] else name for name in NAMES])
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each of them; those between the first and the last with the slow tests, for they take long to compile."""
+    before = kernels.active_isa()
+    yield kernels.select_isa(request.param)
+    kernels.select_isa(before)

@@ -1,0 +1,53 @@
+"""Many small cases in one test: hundreds of generated ones cost more as tests of their own than they take to run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+__all__ = ["in_turn"]
+
+
+def in_turn(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What `pytest.mark.parametrize` is, in one test: the first case that fails is named, and those after it wait.
+
+    Fixtures are made once for all cases, so this is for tests that leave them as they were. The values of a mapping
+    (`KINDS.values()`) are named by its keys.
+    """
+    keys = [name.strip() for name in names.split(",")]
+    values = [(case,) if len(keys) == 1 else tuple(case) for case in cases]
+    titles = list(getattr(cases, "mapping", values))
+    assert values, "without a case nothing is tested"
+
+    @contextmanager
+    def named(title: object) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            error.add_note(f"{names} = {title!r}")
+            raise
+
+    def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(test)
+        def plain(**fixtures: Any) -> None:
+            for title, case in zip(titles, values, strict=True):
+                with named(title):
+                    test(**fixtures, **dict(zip(keys, case, strict=True)))
+
+        @wraps(test)
+        async def coroutine(**fixtures: Any) -> None:
+            for title, case in zip(titles, values, strict=True):
+                with named(title):
+                    await test(**fixtures, **dict(zip(keys, case, strict=True)))
+
+        loop: Any = coroutine if inspect.iscoroutinefunction(test) else plain
+        signature = inspect.signature(test)
+        loop.__signature__ = signature.replace(
+            parameters=[each for each in signature.parameters.values() if each.name not in keys]
+        )
+        return loop  # type: ignore[no-any-return]
+
+    return decorate
