@@ -15,29 +15,29 @@ from fsl_async.digests import same
 from fsl_async.protocols.machine import Event, Machine, State
 
 
-class Expecting(State, frozen=True):
+class Expecting(State, frozen=True, tag="Expecting"):
     """Neither half has come."""
 
 
-class DirectOnly(State, frozen=True):
+class DirectOnly(State, frozen=True, tag="DirectOnly"):
     """The client's own message has come; the public part is awaited."""
 
     public_digest: bytes
 
 
-class PublicOnly(State, frozen=True):
+class PublicOnly(State, frozen=True, tag="PublicOnly"):
     """The public part has come; the client's own message is awaited."""
 
     public_digest: bytes
 
 
-class Assembled(State, frozen=True):
+class Assembled(State, frozen=True, tag="Assembled"):
     """Both have come and agree."""
 
     public_digest: bytes
 
 
-class Mismatched(State, frozen=True):
+class Mismatched(State, frozen=True, tag="Mismatched"):
     """Both have come and differ; both digests are kept as evidence."""
 
     announced: bytes
@@ -47,13 +47,13 @@ class Mismatched(State, frozen=True):
 Assembly: TypeAlias = Expecting | DirectOnly | PublicOnly | Assembled | Mismatched
 
 
-class Direct(Event, frozen=True):
+class Direct(Event, frozen=True, tag="Direct"):
     """The client's own message, which announces the public part's digest."""
 
     public_digest: bytes
 
 
-class Public(Event, frozen=True):
+class Public(Event, frozen=True, tag="Public"):
     """The public part, by the digest of the bytes that came."""
 
     public_digest: bytes

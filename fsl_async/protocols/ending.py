@@ -7,17 +7,17 @@ from typing import ClassVar
 from fsl_async.protocols.machine import Event, PeerEvent
 
 
-class CloseRound(Event, frozen=True):
+class CloseRound(Event, frozen=True, tag="CloseRound"):
     """The deadline has passed, the operator says so, or every expected client has submitted."""
 
 
-class GaveUp(Event, frozen=True):
+class GaveUp(Event, frozen=True, tag="GaveUp"):
     """This server aborts the round: its operator asked for it, or the agreed time is over."""
 
     explanation: str
 
 
-class PeerConclusion(PeerEvent, frozen=True):
+class PeerConclusion(PeerEvent, frozen=True, tag="PeerConclusion"):
     """The digest of the peer's outcome."""
 
     said: ClassVar[str] = "conclusion"
@@ -28,7 +28,7 @@ class PeerConclusion(PeerEvent, frozen=True):
         return self.outcome
 
 
-class PeerAbort(Event, frozen=True):
+class PeerAbort(Event, frozen=True, tag="PeerAbort"):
     """The peer has aborted the round."""
 
     explanation: str

@@ -24,13 +24,13 @@ from fsl_async.errors import PeerViolationError
 from fsl_async.protocols.machine import Event, Machine, State, UnexpectedEvent
 
 
-class Outside(State, frozen=True):
+class Outside(State, frozen=True, tag="Outside"):
     """In no round; the next one is the first after number `after`."""
 
     after: int
 
 
-class HalfEntered(State, frozen=True):
+class HalfEntered(State, frozen=True, tag="HalfEntered"):
     """One server has announced its configuration."""
 
     after: int
@@ -39,13 +39,13 @@ class HalfEntered(State, frozen=True):
     drawn: bool = True
 
 
-class Undrawn(State, frozen=True):
+class Undrawn(State, frozen=True, tag="Undrawn"):
     """Both servers announced the same configuration, and that this client is not drawn for the round."""
 
     config: RoundConfig
 
 
-class Inside(State, frozen=True):
+class Inside(State, frozen=True, tag="Inside"):
     """Both servers announced the same configuration."""
 
     config: RoundConfig
@@ -54,7 +54,7 @@ class Inside(State, frozen=True):
 Entry: TypeAlias = Outside | HalfEntered | Undrawn | Inside
 
 
-class Announced(Event, frozen=True):
+class Announced(Event, frozen=True, tag="Announced"):
     """A server's configuration of an open round, and whether this client may take part in it."""
 
     server: int
@@ -62,11 +62,11 @@ class Announced(Event, frozen=True):
     drawn: bool = True
 
 
-class RoundGone(Event, frozen=True):
+class RoundGone(Event, frozen=True, tag="RoundGone"):
     """A server refused a request because the round is over, and nothing was submitted in it."""
 
 
-class Leave(Event, frozen=True):
+class Leave(Event, frozen=True, tag="Leave"):
     """The client leaves this round for the next one."""
 
 

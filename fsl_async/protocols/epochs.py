@@ -19,18 +19,18 @@ from fsl_async.errors import PeerViolationError
 from fsl_async.protocols.machine import Event, Machine, State, UnexpectedEvent
 
 
-class Absent(State, frozen=True):
+class Absent(State, frozen=True, tag="Absent"):
     """There are no trees."""
 
 
-class Planted(State, frozen=True):
+class Planted(State, frozen=True, tag="Planted"):
     """Trees came with a submission; its round is not settled."""
 
     epoch: int
     hint: bytes
 
 
-class Established(State, frozen=True):
+class Established(State, frozen=True, tag="Established"):
     """The trees are proved; the last epoch and the digest of its hint. `since` is the epoch that brought the trees."""
 
     since: int
@@ -41,27 +41,27 @@ class Established(State, frozen=True):
 Session: TypeAlias = Absent | Planted | Established
 
 
-class Brought(Event, frozen=True):
+class Brought(Event, frozen=True, tag="Brought"):
     """A submission in round `epoch` has brought trees, or rides on a retrieval's; by the digest of its public part."""
 
     epoch: int
     hint: bytes
 
 
-class Hinted(Event, frozen=True):
+class Hinted(Event, frozen=True, tag="Hinted"):
     """A hint for an epoch, by the digest of its public part."""
 
     epoch: int
     hint: bytes
 
 
-class Counted(Event, frozen=True):
+class Counted(Event, frozen=True, tag="Counted"):
     """A round has counted the client's submission."""
 
     epoch: int
 
 
-class Dropped(Event, frozen=True):
+class Dropped(Event, frozen=True, tag="Dropped"):
     """A round has ended without the client's submission."""
 
     epoch: int

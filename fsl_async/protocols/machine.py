@@ -41,9 +41,10 @@ __all__ = ["Event", "Machine", "PeerEvent", "State", "UnexpectedEvent", "recall"
 class State(Discreet, frozen=True, tag=True, forbid_unknown_fields=True):
     """The base of all states: frozen, compared and stored by its fields.
 
-        class Revealing(State, frozen=True):
+        class Revealing(State, frozen=True, tag="Revealing"):
             peer_seal: bytes
 
+    A store names it by its `tag`, so that the class can be renamed; without one the class's name is stored.
     A field that is named in `hidden` is not printed.
     """
 

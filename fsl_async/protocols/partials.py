@@ -127,17 +127,17 @@ class Sum(msgspec.Struct, frozen=True, kw_only=True):
     next_number: int = 1
 
 
-class Adding(Sum, State, frozen=True, kw_only=True):
+class Adding(Sum, State, frozen=True, kw_only=True, tag="Adding"):
     """Clients come; it is not known yet who is to be counted."""
 
 
-class Settling(Sum, State, frozen=True, kw_only=True):
+class Settling(Sum, State, frozen=True, kw_only=True, tag="Settling"):
     """It is known who is to be counted: what is missing is added, and what is too much taken off."""
 
     counted: frozenset[str]
 
 
-class Settled(Sum, State, frozen=True, kw_only=True):
+class Settled(Sum, State, frozen=True, kw_only=True, tag="Settled"):
     """The partials that count are the sum of exactly those who are to be counted; whatever is said now is too late."""
 
     counted: frozenset[str]
@@ -147,38 +147,38 @@ PartialSum: TypeAlias = Adding | Settling | Settled
 SumT = TypeVar("SumT", bound=Adding | Settling | Settled)
 
 
-class Put(Event, frozen=True):
+class Put(Event, frozen=True, tag="Put"):
     """Clients whose submissions are stored."""
 
     clients: tuple[str, ...]
 
 
-class Joined(Event, frozen=True):
+class Joined(Event, frozen=True, tag="Joined"):
     """A worker is there, with nothing in hand."""
 
     worker: str
     size: int
 
 
-class Lost(Event, frozen=True):
+class Lost(Event, frozen=True, tag="Lost"):
     """A worker is gone, with all that it had."""
 
     worker: str
 
 
-class Doubted(Event, frozen=True):
+class Doubted(Event, frozen=True, tag="Doubted"):
     """A worker has not answered for long."""
 
     worker: str
 
 
-class Leaving(Event, frozen=True):
+class Leaving(Event, frozen=True, tag="Leaving"):
     """A worker is to go elsewhere, as soon as what it has is sealed; `Joined` brings it back."""
 
     worker: str
 
 
-class Added(Event, frozen=True):
+class Added(Event, frozen=True, tag="Added"):
     """A worker has done an order.
 
     Attributes:
@@ -194,7 +194,7 @@ class Added(Event, frozen=True):
     size: int
 
 
-class Sealed(Event, frozen=True):
+class Sealed(Event, frozen=True, tag="Sealed"):
     """A partial has come, with its sum.
 
     Attributes:
@@ -210,7 +210,7 @@ class Sealed(Event, frozen=True):
     clients: frozenset[str]
 
 
-class Wanted(Event, frozen=True):
+class Wanted(Event, frozen=True, tag="Wanted"):
     """It is known who is to be counted; all of them have been put."""
 
     counted: frozenset[str]

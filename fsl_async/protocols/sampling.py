@@ -57,24 +57,24 @@ class Terms:
         return size_of(self.sample, asked, self.most) >= max(1, self.minimum)
 
 
-class Gathering(State, frozen=True):
+class Gathering(State, frozen=True, tag="Gathering"):
     """Clients ask."""
 
 
-class Answering(State, frozen=True):
+class Answering(State, frozen=True, tag="Answering"):
     """The peer has frozen its list; some of its clients may still be on their way to us."""
 
     theirs: tuple[str, ...]
     heard: dict[str, bytes]
 
 
-class Listed(State, frozen=True):
+class Listed(State, frozen=True, tag="Listed"):
     """Our list is frozen and sent; the peer's is awaited."""
 
     ours: tuple[str, ...]
 
 
-class Drawn(State, frozen=True):
+class Drawn(State, frozen=True, tag="Drawn"):
     """Both lists are known, and who is drawn of the `asked` clients on both."""
 
     ours: tuple[str, ...]
@@ -83,7 +83,7 @@ class Drawn(State, frozen=True):
     heard: dict[str, bytes]
 
 
-class TooFew(State, frozen=True):
+class TooFew(State, frozen=True, tag="TooFew"):
     """Both lists are known, and those on both are too few."""
 
     ours: tuple[str, ...]
@@ -94,13 +94,13 @@ class TooFew(State, frozen=True):
 Sampling: TypeAlias = Gathering | Answering | Listed | Drawn | TooFew
 
 
-class Frozen(Event, frozen=True):
+class Frozen(Event, frozen=True, tag="Frozen"):
     """Who has asked this server, sorted: its list, from now on."""
 
     asked: tuple[str, ...]
 
 
-class PeerAsked(PeerEvent, frozen=True):
+class PeerAsked(PeerEvent, frozen=True, tag="PeerAsked"):
     """Who has asked the peer."""
 
     said: ClassVar[str] = "asker list"

@@ -32,13 +32,13 @@ class Half(Discreet, frozen=True, forbid_unknown_fields=True):
         return _commit(self.server, self.number, self.seed, self.nonce)
 
 
-class Committing(State, frozen=True):
+class Committing(State, frozen=True, tag="Committing"):
     """Our commitment is out, the peer's is awaited."""
 
     half: Half
 
 
-class Revealing(State, frozen=True):
+class Revealing(State, frozen=True, tag="Revealing"):
     """Both commitments are known, the peer's half is awaited."""
 
     half: Half
@@ -46,7 +46,7 @@ class Revealing(State, frozen=True):
     heard: dict[str, bytes]
 
 
-class Tossed(State, frozen=True):
+class Tossed(State, frozen=True, tag="Tossed"):
     """Both halves are known."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"proof_key"})
@@ -60,7 +60,7 @@ class Tossed(State, frozen=True):
 Toss: TypeAlias = Committing | Revealing | Tossed
 
 
-class PeerTossCommitment(PeerEvent, frozen=True):
+class PeerTossCommitment(PeerEvent, frozen=True, tag="PeerTossCommitment"):
     """The peer's commitment to its half, and the digest of the model it holds."""
 
     said: ClassVar[str] = "toss commitment"
@@ -72,7 +72,7 @@ class PeerTossCommitment(PeerEvent, frozen=True):
         return digest(Domain.TOSS_COMMITMENT, self.commitment, self.model)
 
 
-class PeerTossReveal(PeerEvent, frozen=True):
+class PeerTossReveal(PeerEvent, frozen=True, tag="PeerTossReveal"):
     """The peer's half."""
 
     said: ClassVar[str] = "toss reveal"

@@ -26,7 +26,7 @@ from fsl_async.task import ProtocolName
 from fsl_async.wire.messages import NO_RETRIEVAL
 
 
-class OfSession(msgspec.Struct, frozen=True, tag=True):
+class OfSession(msgspec.Struct, frozen=True, tag="OfSession"):
     """Stands in a query's place where the session's trees are asked, which outlive the round."""
 
 
@@ -47,24 +47,24 @@ class Terms(msgspec.Struct, frozen=True):
         return Terms(config.number, config.task.retrievals, config.protocol)
 
 
-class Away(State, frozen=True):
+class Away(State, frozen=True, tag="Away"):
     """In no round that serves this client's retrievals."""
 
 
-class Ready(State, frozen=True):
+class Ready(State, frozen=True, tag="Ready"):
     """In a round, and nothing was asked."""
 
     terms: Terms
 
 
-class Asked(State, frozen=True):
+class Asked(State, frozen=True, tag="Asked"):
     """A query is on its way."""
 
     terms: Terms
     query: QueryId
 
 
-class HalfAnswered(State, frozen=True):
+class HalfAnswered(State, frozen=True, tag="HalfAnswered"):
     """One server has answered the query."""
 
     terms: Terms
@@ -72,14 +72,14 @@ class HalfAnswered(State, frozen=True):
     server: int
 
 
-class Interrupted(State, frozen=True):
+class Interrupted(State, frozen=True, tag="Interrupted"):
     """The last query failed, or was cancelled, or its process ended; its number is used up."""
 
     terms: Terms
     query: QueryId
 
 
-class Holding(State, frozen=True):
+class Holding(State, frozen=True, tag="Holding"):
     """Rows were retrieved, and the servers hold the query's trees."""
 
     terms: Terms
@@ -89,32 +89,32 @@ class Holding(State, frozen=True):
 Retrieval: TypeAlias = Away | Ready | Asked | HalfAnswered | Interrupted | Holding
 
 
-class Entered(Event, frozen=True):
+class Entered(Event, frozen=True, tag="Entered"):
     """The client has entered a round that serves retrievals."""
 
     terms: Terms
 
 
-class Ask(Event, frozen=True):
+class Ask(Event, frozen=True, tag="Ask"):
     """The caller wants rows; they are asked for under the next query's number."""
 
 
-class Recollect(Event, frozen=True):
+class Recollect(Event, frozen=True, tag="Recollect"):
     """The caller wants the rows of its session."""
 
 
-class Answered(Event, frozen=True):
+class Answered(Event, frozen=True, tag="Answered"):
     """A server has answered the query."""
 
     server: int
     query: QueryId
 
 
-class Interrupt(Event, frozen=True):
+class Interrupt(Event, frozen=True, tag="Interrupt"):
     """The query failed, or the caller does not wait for it any more."""
 
 
-class End(Event, frozen=True):
+class End(Event, frozen=True, tag="End"):
     """Nothing more is retrieved in this round: it is left, or a submission was made in it."""
 
 

@@ -29,27 +29,27 @@ class Terms:
 # ---- states
 
 
-class Open(State, frozen=True):
+class Open(State, frozen=True, tag="Open"):
     """Clients retrieve."""
 
 
-class Closed(State, frozen=True):
+class Closed(State, frozen=True, tag="Closed"):
     """We answer no further retrieval, and have said so; the peer's word is awaited."""
 
 
-class Concluded(State, frozen=True):
+class Concluded(State, frozen=True, tag="Concluded"):
     """Both have closed; our outcome is sent, the peer's is awaited. This server cannot abandon the round any more."""
 
     heard: Heard
 
 
-class Done(State, frozen=True):
+class Done(State, frozen=True, tag="Done"):
     """Both servers know that the round is over."""
 
     heard: Heard
 
 
-class Aborted(State, frozen=True):
+class Aborted(State, frozen=True, tag="Aborted"):
     """Aborted before both had closed."""
 
     explanation: str
@@ -70,7 +70,7 @@ def heard_in(state: Round) -> Heard:
 # ---- events
 
 
-class PeerClosed(PeerEvent, frozen=True):
+class PeerClosed(PeerEvent, frozen=True, tag="PeerClosed"):
     """The peer answers no further retrieval."""
 
     said: ClassVar[str] = "closing"

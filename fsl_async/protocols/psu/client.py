@@ -26,18 +26,18 @@ from fsl_async.union import UnionBlock
 Union: TypeAlias = tuple[UnionBlock, ...]
 
 
-class Unknown(State, frozen=True):
+class Unknown(State, frozen=True, tag="Unknown"):
     """The servers have described no union."""
 
 
-class Told(State, frozen=True):
+class Told(State, frozen=True, tag="Told"):
     """Both servers have described the same union; the blocks of which the rows are here are in `here`."""
 
     union: Union
     here: frozenset[str]
 
 
-class Known(State, frozen=True):
+class Known(State, frozen=True, tag="Known"):
     """The rows of every block are here, and are those that both servers describe."""
 
     union: Union
@@ -46,13 +46,13 @@ class Known(State, frozen=True):
 Learning: TypeAlias = Unknown | Told | Known
 
 
-class Described(Event, frozen=True):
+class Described(Event, frozen=True, tag="Described"):
     """Both servers have described the union; what S0 says of it, and what S1 does."""
 
     unions: tuple[Union, Union]
 
 
-class Downloaded(Event, frozen=True):
+class Downloaded(Event, frozen=True, tag="Downloaded"):
     """A server has sent the rows of a block; by their digest."""
 
     server: int

@@ -10,22 +10,22 @@ from fsl_async.task import ProtocolName, Task
 from fsl_async.union import UnionBlock
 
 
-class Everything(State, frozen=True):
+class Everything(State, frozen=True, tag="Everything"):
     """Rounds work on all rows."""
 
 
-class Seeking(State, frozen=True):
+class Seeking(State, frozen=True, tag="Seeking"):
     """The next round finds the union."""
 
 
-class Aligned(State, frozen=True):
+class Aligned(State, frozen=True, tag="Aligned"):
     """The next round works on a union; `stays` says whether later ones do too."""
 
     union: tuple[UnionBlock, ...]
     stays: bool
 
 
-class Found(State, frozen=True):
+class Found(State, frozen=True, tag="Found"):
     """The round of that id has found a union, for clients to read; the next round finds the next one."""
 
     round_id: bytes
@@ -34,24 +34,24 @@ class Found(State, frozen=True):
 Alignment: TypeAlias = Everything | Seeking | Aligned | Found
 
 
-class UnionFound(Event, frozen=True):
+class UnionFound(Event, frozen=True, tag="UnionFound"):
     """A union round is done, for rounds to be aligned on it."""
 
     union: tuple[UnionBlock, ...]
     stays: bool
 
 
-class UnionPublished(Event, frozen=True):
+class UnionPublished(Event, frozen=True, tag="UnionPublished"):
     """A union round is done, for clients to read."""
 
     round_id: bytes
 
 
-class UnionLost(Event, frozen=True):
+class UnionLost(Event, frozen=True, tag="UnionLost"):
     """A union round was aborted."""
 
 
-class MainSettled(Event, frozen=True):
+class MainSettled(Event, frozen=True, tag="MainSettled"):
     """A round on the union is done or aborted."""
 
 

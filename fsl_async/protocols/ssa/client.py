@@ -24,34 +24,34 @@ from fsl_async.protocols.entry import Leave, RoundGone
 from fsl_async.protocols.machine import Event, Machine, State, UnexpectedEvent
 
 
-class Away(State, frozen=True):
+class Away(State, frozen=True, tag="Away"):
     """In no round that takes this client's submission."""
 
 
-class Ready(State, frozen=True):
+class Ready(State, frozen=True, tag="Ready"):
     """In a round, and nothing was submitted."""
 
 
-class Drafted(State, frozen=True):
+class Drafted(State, frozen=True, tag="Drafted"):
     """The submission's bytes are stored, and may be on their way."""
 
     digest: bytes
 
 
-class HalfReceipted(State, frozen=True):
+class HalfReceipted(State, frozen=True, tag="HalfReceipted"):
     """One server has acknowledged the submission."""
 
     digest: bytes
     server: int
 
 
-class Submitted(State, frozen=True):
+class Submitted(State, frozen=True, tag="Submitted"):
     """Both servers have acknowledged the submission."""
 
     digest: bytes
 
 
-class Over(State, frozen=True):
+class Over(State, frozen=True, tag="Over"):
     """The submission's round has ended, and this client knows how."""
 
     digest: bytes
@@ -60,24 +60,24 @@ class Over(State, frozen=True):
 Submission: TypeAlias = Away | Ready | Drafted | HalfReceipted | Submitted | Over
 
 
-class Entered(Event, frozen=True):
+class Entered(Event, frozen=True, tag="Entered"):
     """The client has entered a round that takes submissions."""
 
 
-class Submit(Event, frozen=True):
+class Submit(Event, frozen=True, tag="Submit"):
     """The caller submits an update, known by its digest."""
 
     digest: bytes
 
 
-class Receipted(Event, frozen=True):
+class Receipted(Event, frozen=True, tag="Receipted"):
     """A server has acknowledged a submission; its signature has been checked."""
 
     server: int
     digest: bytes
 
 
-class Finish(Event, frozen=True):
+class Finish(Event, frozen=True, tag="Finish"):
     """Both servers have said how the round ended."""
 
 

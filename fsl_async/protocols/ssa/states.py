@@ -65,19 +65,19 @@ class Terms:
 # ---- states
 
 
-class Open(State, frozen=True):
+class Open(State, frozen=True, tag="Open"):
     """Clients submit."""
 
     entries: Listed = msgspec.field(default_factory=Entries)
 
 
-class Closed(State, frozen=True):
+class Closed(State, frozen=True, tag="Closed"):
     """Our list is frozen and sent; the peer's is awaited."""
 
     entries: Listed
 
 
-class Closing(State, frozen=True):
+class Closing(State, frozen=True, tag="Closing"):
     """The peer has closed; `missing` of the submissions on its list are still on their way to us."""
 
     entries: Listed
@@ -86,7 +86,7 @@ class Closing(State, frozen=True):
     missing: int
 
 
-class Rostered(State, frozen=True):
+class Rostered(State, frozen=True, tag="Rostered"):
     """The roster is agreed; its submissions are being evaluated."""
 
     entries: Listed
@@ -95,7 +95,7 @@ class Rostered(State, frozen=True):
     heard: Heard
 
 
-class Proved(State, frozen=True):
+class Proved(State, frozen=True, tag="Proved"):
     """Our proof digests are sent; the peer's are awaited."""
 
     entries: Listed
@@ -105,7 +105,7 @@ class Proved(State, frozen=True):
     heard: Heard
 
 
-class Verified(State, frozen=True):
+class Verified(State, frozen=True, tag="Verified"):
     """It is settled who counts; our share is being summed, or first our share of the counts of contributors."""
 
     entries: Listed
@@ -115,7 +115,7 @@ class Verified(State, frozen=True):
     heard: Heard
 
 
-class Tallied(State, frozen=True):
+class Tallied(State, frozen=True, tag="Tallied"):
     """Our share of the counts of contributors is sent; the peer's is awaited."""
 
     entries: Listed
@@ -126,7 +126,7 @@ class Tallied(State, frozen=True):
     heard: Heard
 
 
-class Chosen(State, frozen=True):
+class Chosen(State, frozen=True, tag="Chosen"):
     """Both shares of the counts are known, and so which rows are opened; our share of these is being summed."""
 
     entries: Listed
@@ -137,7 +137,7 @@ class Chosen(State, frozen=True):
     heard: Heard
 
 
-class Committed(State, frozen=True):
+class Committed(State, frozen=True, tag="Committed"):
     """Our commitment is sent; the peer's is awaited. From here on this server cannot abandon the round."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
@@ -151,7 +151,7 @@ class Committed(State, frozen=True):
     counts: Counts = ()
 
 
-class Revealed(State, frozen=True):
+class Revealed(State, frozen=True, tag="Revealed"):
     """Both commitments are known and our share is sent; the peer's is awaited."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
@@ -164,7 +164,7 @@ class Revealed(State, frozen=True):
     counts: Counts = ()
 
 
-class Combined(State, frozen=True):
+class Combined(State, frozen=True, tag="Combined"):
     """Both shares are known; the update is being applied."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
@@ -177,7 +177,7 @@ class Combined(State, frozen=True):
     counts: Counts = ()
 
 
-class Concluded(State, frozen=True):
+class Concluded(State, frozen=True, tag="Concluded"):
     """Our outcome is sent; the peer's is awaited."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
@@ -187,14 +187,14 @@ class Concluded(State, frozen=True):
     heard: Heard
 
 
-class Done(State, frozen=True):
+class Done(State, frozen=True, tag="Done"):
     """Both servers arrived at the same outcome."""
 
     outcome: bytes
     heard: Heard
 
 
-class Differed(State, frozen=True):
+class Differed(State, frozen=True, tag="Differed"):
     """The task's own rule gave the servers different outcomes: both keep the model that they had."""
 
     outcome: bytes
@@ -202,7 +202,7 @@ class Differed(State, frozen=True):
     heard: Heard
 
 
-class Aborted(State, frozen=True):
+class Aborted(State, frozen=True, tag="Aborted"):
     """Aborted before anything was revealed."""
 
     explanation: str
@@ -239,18 +239,18 @@ def heard_in(state: Round) -> Heard:
 # ---- events
 
 
-class Submitted(Event, frozen=True):
+class Submitted(Event, frozen=True, tag="Submitted"):
     """A client's submission is stored in full."""
 
     client: str
     digest: bytes
 
 
-class GraceOver(Event, frozen=True):
+class GraceOver(Event, frozen=True, tag="GraceOver"):
     """The grace period for submissions that only the peer holds is over."""
 
 
-class Evaluated(Event, frozen=True):
+class Evaluated(Event, frozen=True, tag="Evaluated"):
     """Every submission of the roster is in the accumulators; one proof each (none where semi-honest).
 
     A proof is a digest, and then this server's share of the proof of the client's bound, if the task has one. Each
@@ -260,13 +260,13 @@ class Evaluated(Event, frozen=True):
     proofs: ClientDigests
 
 
-class RowsCounted(Event, frozen=True):
+class RowsCounted(Event, frozen=True, tag="RowsCounted"):
     """Our share of the counts of every row's contributors, by its digest."""
 
     counts: bytes
 
 
-class Summed(Event, frozen=True):
+class Summed(Event, frozen=True, tag="Summed"):
     """Our share of the aggregate, by its digest, and a fresh nonce."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
@@ -274,13 +274,13 @@ class Summed(Event, frozen=True):
     nonce: bytes
 
 
-class Applied(Event, frozen=True):
+class Applied(Event, frozen=True, tag="Applied"):
     """The update is applied; the digest of the outcome."""
 
     outcome: bytes
 
 
-class PeerRoster(PeerEvent, frozen=True, dict=True):
+class PeerRoster(PeerEvent, frozen=True, tag="PeerRoster", dict=True):
     """The submissions that the peer holds in full."""
 
     said: ClassVar[str] = "roster"
@@ -295,7 +295,7 @@ class PeerRoster(PeerEvent, frozen=True, dict=True):
         return roster_digest(self.entries)
 
 
-class PeerProofs(PeerEvent, frozen=True, dict=True):
+class PeerProofs(PeerEvent, frozen=True, tag="PeerProofs", dict=True):
     """The peer's proofs, one for each client of the roster."""
 
     said: ClassVar[str] = "proof list"
@@ -318,7 +318,7 @@ class PeerProofs(PeerEvent, frozen=True, dict=True):
         return failed
 
 
-class PeerCounts(PeerEvent, frozen=True):
+class PeerCounts(PeerEvent, frozen=True, tag="PeerCounts"):
     """The peer's share of the counts of contributors, by its digest."""
 
     said: ClassVar[str] = "count"
@@ -329,7 +329,7 @@ class PeerCounts(PeerEvent, frozen=True):
         return self.counts
 
 
-class PeerCommitment(PeerEvent, frozen=True):
+class PeerCommitment(PeerEvent, frozen=True, tag="PeerCommitment"):
     """The peer's commitment to its share."""
 
     said: ClassVar[str] = "commitment"
@@ -340,7 +340,7 @@ class PeerCommitment(PeerEvent, frozen=True):
         return self.commitment
 
 
-class PeerShare(PeerEvent, frozen=True):
+class PeerShare(PeerEvent, frozen=True, tag="PeerShare"):
     """The peer's share, by its digest, and the nonce that opens its commitment."""
 
     said: ClassVar[str] = "share"
