@@ -139,7 +139,7 @@ def test_doors_that_cannot_be_are_refused(demo, words, why):
     assert why in error
 
 
-@pytest.mark.parametrize("transport", ["tcp", "unix"])
+@pytest.mark.parametrize("transport", ["tcp", pytest.param("unix", marks=pytest.mark.slow)])
 def test_a_small_demo_in_processes_is_exact_too(result, transport):
     """S0, S1 and both clients are processes of their own."""
     told = result("--clients", "2", "--rounds", "1", "--transport", transport)

@@ -236,7 +236,11 @@ def test_a_round_that_is_on_its_way_to_its_sum_is_finished_first(folder, serve):
         np.testing.assert_array_equal(array, expected(1)[block], err_msg=block)
 
 
-@pytest.mark.parametrize("killed", [[0], [1], [0, 1]], ids=["S0", "S1", "both"])
+@pytest.mark.parametrize(
+    "killed",
+    [pytest.param([0], marks=pytest.mark.slow), pytest.param([1], marks=pytest.mark.slow), [0, 1]],
+    ids=["S0", "S1", "both"],
+)
 def test_a_server_that_was_killed_is_started_by_the_same_command_and_resumes(folder, serve, killed):
     """One client's submission is acknowledged before; with the other one's, which comes after, the sum is whole."""
     servers = [serve(folder, f"S{server}.toml") for server in (0, 1)]

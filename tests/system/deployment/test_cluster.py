@@ -184,6 +184,7 @@ def test_a_certificate_of_another_authority_is_refused_by_name_and_the_round_wai
     site.until("s0", '"round opened"')
 
 
+@pytest.mark.slow
 def test_no_seed_stands_in_a_log_title_or_environment(site):
     give_cluster(site, "s0")
     workers = served(site, "s0")

@@ -69,6 +69,7 @@ def test_training_on_one_question_is_gradient_descent_on_it():
     assert np.allclose(sums * 2.0**-16, table, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_what_is_opened_has_both_servers_noise_and_no_rows_of_noise_alone():
     task = _task(made_up(), SETTINGS, bounded=True)
     nothing = np.zeros((20_000, len(CLASSES)), dtype=np.int64)
