@@ -22,6 +22,7 @@ from parties.storage.blobs.blobs import Blobs, BlobsAwayError
 from parties.storage.blobs.folder import FolderBlobs
 from parties.storage.blobs.memory import MemoryBlobs
 from parties.storage.mark import mark_path
+from parties.storage.store import DiskFullError
 
 __all__ = ["blobs_owner", "open_blobs", "open_once", "read_options", "warn_of_missing"]
 
@@ -31,7 +32,7 @@ WITHOUT_OBJECTS: Final = "bulk in an object store needs obstore: pip install 'fs
 
 
 async def open_blobs(file: ServerFile, deployment: Deployment, *, create: bool = True) -> Blobs:
-    """Open the place of a server's bulk, which the caller closes; while it cannot be reached, wait for it.
+    """Open the place of a server's bulk, which the caller closes; while it cannot be reached or made, wait for it.
 
     Args:
         file: the server's own file.
@@ -45,7 +46,7 @@ async def open_blobs(file: ServerFile, deployment: Deployment, *, create: bool =
     while True:
         try:
             return await open_once(file, deployment, create=create)
-        except BlobsAwayError as error:
+        except (BlobsAwayError, DiskFullError) as error:
             _log.warning("%s; the server waits, and then starts", error)
             await trio.sleep(PAUSE)
 
@@ -56,6 +57,7 @@ async def open_once(file: ServerFile, deployment: Deployment, *, create: bool = 
     Raises:
         MisuseError: obstore is not installed, or an option is wrong.
         BlobsAwayError: the place cannot be reached now.
+        DiskFullError: there is no room to make it.
         StorageError: it cannot be used.
     """
     owner, folder = blobs_owner(deployment, file.server), blobs_folder(file)

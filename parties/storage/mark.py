@@ -70,7 +70,7 @@ class Mark:
             mark = cls(path, descriptor)
             mark.set(life)
             yield mark
-            os.fsync(descriptor)
+            mark.sync()
         finally:
             os.close(descriptor)
 
@@ -80,8 +80,22 @@ class Mark:
         Raises:
             StoreLostError: it cannot be written.
         """
-        try:
+        with self._lost_unless_written():
             os.pwrite(self._descriptor, _text(life), 0)
+
+    def sync(self) -> None:
+        """Make what was written outlast a loss of power.
+
+        Raises:
+            StoreLostError: the disk failed.
+        """
+        with self._lost_unless_written():
+            os.fsync(self._descriptor)
+
+    @contextmanager
+    def _lost_unless_written(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise StoreLostError(f"{refused(mark_path(self._path), error)}; then start again") from error
 

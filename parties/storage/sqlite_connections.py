@@ -35,11 +35,12 @@ from parties.storage.sqlite_errors import damaged, translated
 from parties.storage.sqlite_file import (
     BUSY_SECONDS,
     LOG_BYTES,
-    LONGEST_LOG_BYTES,
     PAGE_BYTES,
+    PRESSING_LOG_BYTES,
     check_format,
     connect,
     life,
+    log_bytes,
     prepare,
 )
 from parties.storage.store import (
@@ -65,6 +66,8 @@ GIVEN_BACK: Final = 4  # times as many bytes are given back in one: most of them
 LITTLE_BYTES: Final = 128 << 10  # a portion on a full disk
 COMMIT_BYTES: Final = 1024  # what a commit costs beside its content, about
 TRANSACTION_BYTES: Final = 4 * PAGE_BYTES
+READER_SECONDS: Final = 0.1  # that a commit waits at most for who reads, where the log has to be moved before it
+AGAIN_BYTES: Final = LOG_BYTES // 8  # by which a log that could not be moved grows before that is tried again
 
 CHUNKS: Final = "SELECT data FROM chunk WHERE blob = ? ORDER BY number"
 HELD: Final = "SELECT coalesce(sum(length(data)), 0) FROM chunk WHERE blob = ?"  # reads none of the data
@@ -130,7 +133,7 @@ class WriteConnection:
         self.path = path
         self.transactions = 0
         self.untidy = True  # a process before this one may have been killed while it was
-        self._logged = 0
+        self._held_up = 0
         self._portion = PORTION_BYTES
         self._behind = False
         with ExitStack() as stack:
@@ -160,26 +163,30 @@ class WriteConnection:
             raise
         self.transactions += 1
         self.untidy |= self._behind or any(commit.erases for commit in commits)
-        self._logged += TRANSACTION_BYTES + sum(commit.size for commit in commits)
         return refusals
 
     @property
     def checkpoint_is_due(self) -> bool:
         """Whether the log is long enough to be moved into the file when there is time."""
-        return self._logged >= LOG_BYTES
+        return self._is_as_long_as(LOG_BYTES)
 
     @property
     def checkpoint_is_pressing(self) -> bool:
         """Whether the log is so long that commits must wait for the checkpoint."""
-        return self._logged >= LONGEST_LOG_BYTES
+        return self._is_as_long_as(PRESSING_LOG_BYTES)
+
+    def _is_as_long_as(self, size: int) -> bool:
+        """Whether the log is so long; after it could not be moved, it grows a little before that is tried again."""
+        logged = log_bytes(self.path)
+        return logged >= size and (not self._held_up or logged >= self._held_up + AGAIN_BYTES)
 
     def checkpoint(self) -> None:
-        """Move the log into the file, as far as no reader needs it.
+        """Move the log into the file and empty it, as far as no reader needs it for longer than a moment.
 
         Raises:
             StorageError: the disk failed or is full.
         """
-        self._move_log("PASSIVE")
+        self._move_log(READER_SECONDS)
 
     def tidy(self) -> None:
         """Empty the log, and overwrite or give back a part of what was erased; untidy until all of it is.
@@ -190,7 +197,7 @@ class WriteConnection:
             StorageError: the disk failed or is full.
         """
         self.untidy, self._behind = False, True
-        held_up = self._move_log("TRUNCATE")
+        held_up = self._move_log()
         try:
             with translated(self.path):
                 self.untidy = self._overwrite() or self._give_back()
@@ -215,9 +222,9 @@ class WriteConnection:
     def _refuse_without_room(self, commits: Sequence[Commit]) -> None:
         """Keep room to move the log into the file: without it a full disk would stay full, whatever is erased."""
         adding = TRANSACTION_BYTES + sum(commit.size for commit in commits if commit.adds)
-        if room(self.path) >= self._logged + 2 * adding or not any(commit.adds for commit in commits):
+        if room(self.path) >= log_bytes(self.path) + 2 * adding or not any(commit.adds for commit in commits):
             return
-        self._move_log("TRUNCATE")
+        self._move_log()
         if room(self.path) < 2 * adding:
             raise DiskFullError(
                 f"{self.path}: the disk is full, and nothing of this was stored; free {2 * adding / 1e6:,.1f} MB of it"
@@ -323,15 +330,20 @@ class WriteConnection:
             chunk = data[start : start + CHUNK_BYTES]
             self._connection.execute("INSERT INTO chunk (blob, number, data) VALUES (?, ?, ?)", (blob, number, chunk))
 
-    def _move_log(self, mode: str) -> bool:
-        """Move the log into the file; whether readers, which are not waited for, held up a part of it."""
-        self._logged = 0
+    def _move_log(self, patience: float = 0.0) -> bool:
+        """Move the log into the file and empty it; whether readers, awaited for so many seconds, held up a part of it.
+
+        Who begins to read once all of it is moved needs none of it, so that nobody is awaited but who is reading now.
+        """
+        self._held_up = log_bytes(self.path)
         with translated(self.path):
-            self._connection.execute("PRAGMA busy_timeout = 0").fetchall()
+            self._connection.execute(f"PRAGMA busy_timeout = {patience * 1000:.0f}").fetchall()
             try:
-                (held_up, _, _) = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+                (held_up, _, _) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             finally:
                 self._connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}").fetchall()
+        if not held_up:
+            self._held_up = 0
         return bool(held_up)
 
 

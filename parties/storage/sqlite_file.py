@@ -32,12 +32,14 @@ __all__ = [
     "LOG_BYTES",
     "LONGEST_LOG_BYTES",
     "PAGE_BYTES",
+    "PRESSING_LOG_BYTES",
     "check_format",
     "connect",
     "copy",
     "create",
     "insist",
     "life",
+    "log_bytes",
     "prepare",
 ]
 
@@ -45,7 +47,9 @@ APPLICATION: Final = 0x46534C41  # "FSLA"
 COPY: Final = 0x46534C42  # "FSLB": a copy of a store
 PAGE_BYTES: Final = 16384  # measured: large blobs take three quarters of the time of 8,192, small commits little more
 LOG_BYTES: Final = 16 << 20  # after so much a checkpoint is due, once nobody has written for a while
-LONGEST_LOG_BYTES: Final = 512 << 20  # after so much it does not wait for that
+PRESSING_LOG_BYTES: Final = LOG_BYTES * 3 // 2  # after so much it does not wait for that
+LONGEST_LOG_BYTES: Final = 2 * LOG_BYTES
+"""No longer than this, but for one commit that is larger by itself, and while another process copies the store."""
 BUSY_SECONDS: Final = 5.0
 COPIED_PAGES: Final = 1024
 """Copied at a time."""
@@ -55,7 +59,7 @@ SETTINGS: Final[Mapping[str, str | int]] = {
     "synchronous": 2,  # FULL
     "secure_delete": 1,  # ON
     "wal_autocheckpoint": 0,
-    "journal_size_limit": 4 * LOG_BYTES,  # of a log that had to become longer
+    "journal_size_limit": LONGEST_LOG_BYTES,  # of a log that had to become longer
 }
 
 FORMAT: Final = 4
@@ -120,6 +124,14 @@ def life(connection: sqlite3.Connection) -> Life:
     """Which store a file is, and how many transactions it holds."""
     identity, transactions = connection.execute("SELECT identity, transactions FROM life").fetchone()
     return Life(identity, transactions)
+
+
+def log_bytes(path: Path) -> int:
+    """How long a store's log is; what is written to it are whole pages, many times what a small commit holds."""
+    try:
+        return path.with_name(f"{path.name}-wal").stat().st_size
+    except OSError:
+        return 0
 
 
 def insist(connection: sqlite3.Connection, setting: str, value: str | int) -> None:

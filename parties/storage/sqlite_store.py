@@ -19,7 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, islice, takewhile
 from pathlib import Path
@@ -38,7 +38,7 @@ __all__ = ["DiskFullError", "SqliteStore", "StoreLostError", "snapshot"]
 
 ResultT = TypeVar("ResultT")
 
-BATCH_BYTES: Final = 16 << 20  # in one transaction; a larger commit has a transaction of its own
+BATCH_BYTES: Final = 8 << 20  # in one transaction; a larger commit has a transaction of its own
 REST_SECONDS: Final = 2.0  # without a commit; then the log is moved and what was erased is overwritten
 OVERDUE_SECONDS: Final = 30.0  # without such a rest; then what was erased is overwritten nevertheless
 TIDY_EVERY: Final = 16  # transactions, while commits always wait
@@ -152,8 +152,10 @@ class SqliteStore(Store):
             raise StorageError(f"{self._path} is closed")
 
     def _close(self) -> None:
-        with self._held:
-            self._writer.close()
+        """Close the file; what goes wrong with a store that is known to be lost was told, and must not hide why."""
+        self._writer.close()
+        with suppress(StorageError) if self._writer.is_lost else nullcontext():
+            self._held.close()
 
 
 async def snapshot(path: Path, target: Path) -> None:
@@ -185,9 +187,10 @@ class Closing:
 
 @dataclass(frozen=True)
 class Ended:
-    """A writer that writes no more, and why."""
+    """A writer that writes no more, why, and whether its callers have been told that the store is lost."""
 
     why: str
+    is_lost: bool
 
 
 WriterState: TypeAlias = Working | Closing | Ended
@@ -227,6 +230,11 @@ class Writer:
         """How many transactions have been made."""
         return self._end.transactions
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether writing has ended because the store is lost."""
+        return isinstance(self._state, Ended) and self._state.is_lost
+
     def submit(self, commit: Commit) -> Request:
         """Queue a commit; the calling task is woken once it is settled.
 
@@ -253,7 +261,7 @@ class Writer:
         self._thread.join()
 
     def _work(self) -> None:
-        why = f"{self._end.path}: writing has ended by an error of this program; start again"
+        why, is_lost = f"{self._end.path}: writing has ended by an error of this program; start again", False
         try:
             while self._has_work():
                 batch = self._batch()
@@ -264,9 +272,9 @@ class Writer:
                 self._keep_house(idle=not batch)
             why = f"{self._end.path} is closed"
         except StoreLostError as error:
-            why = str(error)
+            why, is_lost = str(error), True
         finally:
-            self._end_for(why)
+            self._end_for(why, is_lost=is_lost)
 
     def _has_work(self) -> bool:
         """Wait for something to do; false once the writer closes and no commit waits."""
@@ -345,9 +353,9 @@ class Writer:
         except StorageError:
             return
 
-    def _end_for(self, why: str) -> None:
+    def _end_for(self, why: str, *, is_lost: bool) -> None:
         with self._changed:
-            self._state = Ended(why)
+            self._state = Ended(why, is_lost)
         left = list(self._waiting)
         for request in left:
             request.refusal = StoreLostError(why)

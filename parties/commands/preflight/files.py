@@ -28,6 +28,7 @@ from parties.settings.blobs_table import blobs_folder
 from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.reading import OnDisk, StoreSetting
 from parties.settings.task_file import Deployment
+from parties.storage.sqlite_file import LONGEST_LOG_BYTES, log_bytes
 from parties.storage.sqlite_store import SqliteStore
 
 __all__ = [
@@ -251,7 +252,8 @@ def _needed(file: ServerFile, task: Task) -> Iterator[tuple[Path, int]]:
     """The places that a server writes on disks, and how many bytes there."""
     if isinstance(file.store, OnDisk):
         submissions, models = _stored_bytes(file, task)
-        yield file.store.path.absolute(), models
+        store = file.store.path.absolute()
+        yield store, models + max(0, LONGEST_LOG_BYTES - log_bytes(store))
         folder = blobs_folder(file)
         if folder is not None:
             yield folder.absolute(), submissions

@@ -21,10 +21,9 @@ import errno
 import os
 import secrets
 import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote
@@ -86,6 +85,7 @@ class FolderBlobs(Blobs):
 
         Raises:
             InUseError: another process of the same server has it; a server's doors do not count.
+            DiskFullError: the disk is full.
             StorageError: it belongs to another server, lies on another host's disk, is read-only, open to other users,
                 or something else.
         """
@@ -101,20 +101,18 @@ class FolderBlobs(Blobs):
                 folder.mkdir(mode=0o700, exist_ok=True)
             check_private(folder)
             check_owner(folder, owner, create)
-            _try_out(folder)
+            with ExitStack() as unless_opened:
+                lock = _tidied(folder, unless_opened) if create else None
+                _try_out(folder)
+                unless_opened.pop_all()
         except FileNotFoundError as error:
             above = "the folder above it does not exist" if create else "the server makes it when it starts"
             raise StorageError(f"{folder} is not there: {above}") from error
         except OSError as error:
+            if error.errno in _FULL:
+                raise DiskFullError(f"{folder} takes nothing: the disk is full; free some of it") from error
             raise refused(folder, error) from error
-        if not create:
-            return cls(folder)
-        lock = sole(folder)
-        for left in folder.glob(f"{ERASED}*"):
-            shutil.rmtree(left, ignore_errors=True)
-        for left in folder.rglob(f"*{PASSING}"):
-            left.unlink(missing_ok=True)
-        return cls(folder, _stored(folder), lock)
+        return cls(folder) if lock is None else cls(folder, _stored(folder), lock)
 
     async def put(self, name: str, *pieces: Buffer, durable: bool = True) -> None:
         """See `Blobs.put`; it is not cancelled once it waits for the disk.
@@ -272,7 +270,7 @@ class FolderBlobs(Blobs):
             if not group.is_dir():
                 group.unlink()
                 return
-            gone = Path(tempfile.mkdtemp(prefix=ERASED, dir=self._folder))
+            gone = _fresh_name(self._folder)
             group.replace(gone)
             sync_folder(gone)
             shutil.rmtree(gone)
@@ -357,22 +355,39 @@ def _stored(folder: Path) -> int:
     return size_below(folder) - os.lstat(folder / OWNER).st_size
 
 
+def _tidied(folder: Path, held: ExitStack) -> int:
+    """Take the lock that keeps others out, and erase what a life before this one has left: it may fill the disk."""
+    lock = sole(folder)
+    held.callback(os.close, lock)
+    for left in folder.glob(f"{ERASED}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    for left in folder.rglob(f"*{PASSING}"):
+        left.unlink(missing_ok=True)
+    return lock
+
+
 def _try_out(folder: Path) -> None:
     """Write a file as blobs are written.
 
     Raises:
         OSError: it cannot be written.
-        StorageError: the file system cannot do it.
+        StorageError: the file system cannot do it, or the disk is full.
     """
-    place = folder / f"{ERASED}{secrets.token_hex(8)}"  # what is left of it after a crash goes at the next start
+    place, blobs = _fresh_name(folder), FolderBlobs(folder)
     place.mkdir(mode=0o700)
     try:
-        blobs = FolderBlobs(place)
-        blobs._put("trial", place / "trial", (b"trial",), durable=True)
+        blobs._write("trial", place / "trial", (b"trial",), durable=True)
         if bytes(_read("trial", place / "trial", 0, None)) != b"trial":
             raise StorageError(f"{folder} does not give back what was written; it is no place for blobs")
+    except OSError as error:
+        raise blobs._failed("trial", error) from error
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _fresh_name(folder: Path) -> Path:
+    """A name for what is about to be erased; what is left of it after a crash goes at the next start."""
+    return folder / f"{ERASED}{secrets.token_hex(8)}"
 
 
 def _escaped(part: str) -> str:

@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from fsl_async.errors import MisuseError, StorageError
+from parties.deployment import blobs as blobs_module
 from parties.deployment.blobs import blobs_owner, open_blobs, read_options
 from parties.deployment.server import server_setup
 from parties.settings.party_file import ServerFile
@@ -14,6 +15,7 @@ from parties.settings.writing import to_toml
 from parties.storage.blobs.folder import FolderBlobs
 from parties.storage.blobs.memory import MemoryBlobs
 from parties.storage.blobs.objects import ObjectBlobs
+from parties.storage.store import DiskFullError
 from tests.support.object_store import options
 from tests.support.shop import deploy
 
@@ -97,3 +99,16 @@ async def test_without_obstore_the_extra_is_named(tmp_path, deployment, monkeypa
     monkeypatch.setitem(__import__("sys").modules, "parties.storage.blobs.objects", None)
     with pytest.raises(MisuseError, match=r"needs obstore: pip install 'fsl-async\[objects\]'"):
         await open_blobs(server_file(tmp_path, blobs={"url": "s3://bucket/s0"}), deployment)
+
+
+async def test_a_folder_without_room_is_waited_for(tmp_path, deployment, monkeypatch, autojump_clock, caplog):
+    opened, full = blobs_module.open_once, [DiskFullError("s0.blobs takes nothing: the disk is full")]
+
+    async def open_once(*arguments, **named):
+        if full:
+            raise full.pop()
+        return await opened(*arguments, **named)
+
+    monkeypatch.setattr(blobs_module, "open_once", open_once)
+    assert isinstance(await open_blobs(server_file(tmp_path), deployment), FolderBlobs)
+    assert caplog.messages == ["s0.blobs takes nothing: the disk is full; the server waits, and then starts"]

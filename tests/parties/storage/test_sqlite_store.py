@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import random
@@ -410,6 +411,26 @@ async def test_an_error_of_the_disk_ends_all_writing(path):
         await again.commit(Record("log", b"2"))
 
 
+async def test_a_disk_that_also_fails_while_a_lost_store_is_closed_does_not_hide_why_it_is_lost(path, monkeypatch):
+    async def failing(store: SqliteStore) -> None:
+        monkeypatch.setattr(os, "fsync", lambda _: _raise(OSError(errno.EIO, os.strerror(errno.EIO))))
+        async with aclosing(store):
+            await store.commit(Keep("large", bytes(200_000)))
+
+    store = await SqliteStore.open(path, marked=True)
+    with failing_writes(), pytest.raises(StoreLostError, match=r"the disk failed.*SQLITE_IOERR_WRITE"):
+        await failing(store)
+    monkeypatch.undo()
+    store = await SqliteStore.open(path, marked=True)
+    monkeypatch.setattr(os, "fsync", lambda _: _raise(OSError(errno.EIO, os.strerror(errno.EIO))))
+    with pytest.raises(StoreLostError, match=r"store\.db\.mark cannot be written: Input/output error"):
+        await store.aclose()
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 async def test_nobody_waits_for_ever_when_the_writer_itself_fails(path, monkeypatch):
     store = await SqliteStore.open(path)
@@ -706,12 +727,22 @@ async def test_the_log_is_moved_into_the_file_when_nobody_writes(path, monkeypat
 
 async def test_the_log_does_not_grow_without_end(path, monkeypatch):
     monkeypatch.setattr(sqlite_store, "REST_SECONDS", 3600.0)
-    monkeypatch.setattr(sqlite_ends, "LONGEST_LOG_BYTES", 1_000_000)
-    async with aclosing(await SqliteStore.open(path)) as store:
-        for number in range(60):
-            await store.commit(Keep(f"k/{number}", bytes(100_000)))
-        assert path.with_name("store.db-wal").stat().st_size < 2_000_000
-        assert path.stat().st_size > 4_000_000
+    for bound in ("LOG_BYTES", "PRESSING_LOG_BYTES", "AGAIN_BYTES"):
+        monkeypatch.setattr(sqlite_ends, bound, getattr(sqlite_ends, bound) // 16)
+    longest = 0
+    async with aclosing(await SqliteStore.open(path)) as store, trio.open_nursery() as nursery:
+        nursery.start_soon(reading, store, nursery.cancel_scope)
+        for number in range(200):  # small ones: what each writes to the log are its pages, ten times what it holds
+            await store.commit(Record("log", b"small"), Put(f"k/{number % 7}", bytes(1_000)), Erase("gone"))
+            longest = max(longest, path.with_name("store.db-wal").stat().st_size)
+        nursery.cancel_scope.cancel()
+    assert sqlite_ends.LOG_BYTES < longest <= 2 * sqlite_ends.LOG_BYTES
+
+
+async def reading(store: SqliteStore, scope: trio.CancelScope) -> None:
+    """Read what there is, without a pause."""
+    while not scope.cancel_called:
+        await store.entries("log")
 
 
 # Room, erasing, copies

@@ -127,6 +127,28 @@ async def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch)
         await FolderBlobs.open(tmp_path / "blobs", b"S0")
 
 
+async def test_a_full_disk_is_waited_for_under_its_own_name_once_what_an_erasing_has_left_is_gone(
+    tmp_path, monkeypatch
+):
+    await (await FolderBlobs.open(tmp_path / "blobs", b"S0")).aclose()
+    (tmp_path / "blobs" / ".erased-1").mkdir()
+    monkeypatch.setattr(os, "write", _failing(28))
+    for _ in range(2):
+        with pytest.raises(DiskFullError, match=r"the disk of \S*/blobs is full; free some of it"):
+            await FolderBlobs.open(tmp_path / "blobs", b"S0")
+        assert [path.name for path in (tmp_path / "blobs").iterdir()] == [".owner"]
+    monkeypatch.undo()
+    await (await FolderBlobs.open(tmp_path / "blobs", b"S0")).aclose()
+
+
+async def test_erasing_needs_no_room(tmp_path, monkeypatch):
+    blobs = await FolderBlobs.open(tmp_path / "blobs", b"S0")
+    await blobs.put("round-1/part", b"content")
+    monkeypatch.setattr(os, "mkdir", _failing(28))
+    await blobs.erase("round-1/")
+    assert await blobs.names("") == []
+
+
 async def test_a_file_system_that_cannot_give_names_to_files_is_refused(tmp_path, monkeypatch):
     (tmp_path / "blobs").mkdir(mode=0o700)
     (tmp_path / "blobs" / ".owner").write_bytes(b"S0")
