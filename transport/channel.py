@@ -53,7 +53,7 @@ SILENCE = 40.0
 """Seconds without a byte from a peer that should send signs of life, after which it is taken for lost."""
 
 REMINDER = 30.0
-"""Seconds of waiting after which `awaited` calls `remind`."""
+"""Seconds of waiting after which `awaited` calls `remind`, again and again."""
 
 _BEATS_BEFORE_REMINDER = round(REMINDER / HEARTBEAT)
 
@@ -154,7 +154,7 @@ class Channel(ABC):
         """Waits as `announced` does, for as long as the peer lives: both sides send signs of life.
 
         Args:
-            remind: called once when nothing has begun for `REMINDER` seconds.
+            remind: called whenever nothing has begun for `REMINDER` seconds more.
 
         Raises:
             SilentPeerError: nothing has come for `SILENCE` seconds, not even a sign of life.
@@ -302,7 +302,7 @@ class SecureChannel(Channel):
             with trio.move_on_after(self._heartbeat):
                 return await self.announced()
             beats += 1
-            if beats == _BEATS_BEFORE_REMINDER:
+            if beats % _BEATS_BEFORE_REMINDER == 0:
                 remind()
             if self.bytes_received != heard:
                 heard, heard_at = self.bytes_received, trio.current_time()

@@ -9,6 +9,7 @@ and a reply comes in time; where the caller sets no time, the server must give s
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias
@@ -16,7 +17,7 @@ from typing import TypeAlias
 import trio
 
 from fsl_async.digests import Buffer
-from fsl_async.errors import MisuseError
+from fsl_async.errors import ChannelError, MisuseError
 from transport import Channel, Pace, UnansweredError
 
 STANDSTILL = (20.0, 60.0)
@@ -86,7 +87,7 @@ class ServerConnection:
         Args:
             parts: the request.
             until: when to stop waiting, on trio's clock; the time that the request took to be sent is added.
-            remind: called once when no reply has begun for a while; see `Channel.awaited`.
+            remind: called whenever no reply has begun for a while more; see `Channel.awaited`.
 
         Raises:
             MisuseError: the connection is closed.
@@ -105,6 +106,12 @@ class ServerConnection:
         except BaseException:  # how much went out, and whether a reply will come, is unknown
             await self._leave(_Lost())
             raise
+
+    async def check(self, *parts: Buffer, until: float) -> None:
+        """Give up a connection, if there is one, over which a question that is answered at once is not."""
+        if isinstance(self._state, _Connected):
+            with suppress(ChannelError):
+                await self.request(*parts, until=until, remind=_nothing)
 
     async def aclose(self) -> None:
         """Close the connection, if there is one."""
@@ -126,6 +133,10 @@ class ServerConnection:
             finally:
                 self._sent_before += left.channel.bytes_sent
                 self._received_before += left.channel.bytes_received
+
+
+def _nothing() -> None:
+    """Remind nobody."""
 
 
 def _moving(until: float) -> Pace:

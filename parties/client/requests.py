@@ -39,13 +39,13 @@ from fsl_async.wire.messages import (
     TaskIs,
 )
 from parties.client.connection import ServerConnection
-from parties.client.retries import LONGEST_PAUSE, PATIENCE, Attempted, Retries
+from parties.client.retries import LEAST, LONGEST_PAUSE, PATIENCE, Attempted, Retries
 from parties.client.setup import ClientSetup, never
 from parties.errors import RequestDeniedError, RoundClosedError, ServerBusyError
 from parties.identity.credentials import NO_VOUCHER, Credentials
 from parties.identity.tokens import voucher
 from parties.statement import longest_statement
-from transport import Channel, HandshakeSettings, HandshakeTimeoutError, Role, UnansweredError
+from transport import Channel, HandshakeSettings, HandshakeTimeoutError, Role, SilentPeerError, UnansweredError
 
 ResultT = TypeVar("ResultT")
 ReplyT = TypeVar("ReplyT", bound=Message)
@@ -61,6 +61,7 @@ class Requests:
         self._connections = tuple(ServerConnection(partial(self._connect, server), limit) for server in (0, 1))
         self._met: set[int] = set()
         self._failing: set[int] = set()
+        self._suspected: set[int] = set()
 
     async def open(self, *, met_before: bool) -> None:
         """Connect to both servers, and check that they run the same task.
@@ -156,6 +157,8 @@ class Requests:
                 try:
                     return await attempt(retries)
                 except (ChannelError, ServerBusyError) as error:
+                    if isinstance(error, SilentPeerError | UnansweredError):
+                        self._suspected.add(1 - server)
                     await self._let_the_other_speak(server, error)
                     self._failing.add(server)
                     await retries.wait_or_raise(error)
@@ -188,8 +191,15 @@ class Requests:
     ) -> Received[ReplyT]:
         self._setup.watch(self._name, f"S{server}", message, sum(len(part) for part in bulk))
         connection = self._connections[server]
+        await self._check_if_suspected(server)
         reply = await connection.request(*encode(message, *bulk), until=retries.until, remind=retries.remind)
         return _expect(server, message, decode(reply, FromServer, f"S{server}"), expected)
+
+    async def _check_if_suspected(self, server: int) -> None:
+        """Before a connection is used whose twin was dead unnoticed: what had forgotten the one may have both."""
+        if server in self._suspected:
+            self._suspected.discard(server)
+            await self._connections[server].check(*encode(AskTask()), until=trio.current_time() + LEAST)
 
     def _name_of(self, server: int) -> str:
         return f"S{server} ({self._setup.addresses[server]})"

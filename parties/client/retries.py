@@ -8,7 +8,7 @@ Rules:
 - Patience is counted from the first of several failures in a row, or from the beginning of a wait in which nothing
   came. A try that is under way is cancelled when patience is over, unless a message moves: an upload takes its time.
 - A wait that the servers impose (for the next round, for an outcome) uses up no patience while the server gives signs
-  of life. The caller is told after a while what the client waits for.
+  of life, and does not say that the other server is away. The caller is told again and again what the client waits for.
 - The error at the end is of the last failure's class, and says which server, what was attempted, how often and how
   long.
 """
@@ -89,7 +89,8 @@ class Retries:
         self._patience = patience
         self._randomness = randomness
         self._stranger = stranger
-        self._begun = self._first_failure = trio.current_time()
+        self._asked = self._begun = self._first_failure = trio.current_time()
+        self._reminds_at = self._warned_at = float("-inf")
         self._failures: list[ChannelError | ServerBusyError] = []
 
     @property
@@ -101,13 +102,17 @@ class Retries:
         return max(counted_from + (self._patience or PATIENCE), self._begun + LEAST)
 
     def remind(self) -> None:
-        """Tell the caller what it waits for."""
-        left = self.until - trio.current_time()
+        """Tell the caller what it waits for: after a while, and whenever it has waited twice as long."""
+        now = trio.current_time()
+        if now < self._reminds_at:
+            return
+        self._reminds_at = now + (now - self._asked)
+        left = self.until - now
         _log.warning(
             "%s: %s: no answer for %.0f s; waiting for %s",
             self._attempted.server,
             self._attempted.doing,
-            REMINDER,
+            now - self._asked,
             "as long as it is there" if left == float("inf") else f"{max(0.0, left):.0f} s more",
         )
 
@@ -178,10 +183,13 @@ class Retries:
                 return type(error)(f"{self._attempted.server}: {history}")
 
     def _warn(self, error: ChannelError | ServerBusyError, left: float) -> None:
-        """Warn of the first failure, later ones are information; a single lost connection is not worth a warning."""
-        first = len(self._failures) == (2 if isinstance(self._failures[0], _LOST) else 1)
+        """Warn of a failure, but of one in `REMINDER` seconds; a single lost connection is not worth a warning."""
+        now, unheeded = trio.current_time(), isinstance(self._failures[0], _LOST) and len(self._failures) == 1
+        warns = not unheeded and now - self._warned_at >= REMINDER
+        if warns:
+            self._warned_at = now
         _log.log(
-            logging.WARNING if first else logging.INFO,
+            logging.WARNING if warns else logging.INFO,
             "%s: %s: %s; trying again for up to %.0f s",
             self._attempted.server,
             self._attempted.doing,

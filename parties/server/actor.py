@@ -59,6 +59,9 @@ from parties.server.setup import ServerSetup
 from parties.server.store_layout import RequestKey
 from parties.server.traffic import Traffic
 
+AWAY_SECONDS = 3.0
+"""Seconds without a connection to the peer after which clients are told that it is away."""
+
 
 class Actor:
     """The one task of a server that changes anything.
@@ -96,6 +99,7 @@ class Actor:
         nursery.start_soon(self.sequence.engine.run, self.setup.observe)
         await self.sequence.begin(nursery)
         nursery.start_soon(self._act)
+        nursery.start_soon(self._watch_peer)
 
     async def post_event(self, round_id: bytes, event: Event) -> None:
         """Post an event of our own for a round; submissions that wait for their turn at the same time have one."""
@@ -181,6 +185,18 @@ class Actor:
         """See `PeerListener.peer_met`."""
         self.setup.observe(PeerMet())
         await self._post(Met())
+
+    async def _watch_peer(self) -> None:
+        """Let clients know when the peer has been away for a while: they wait for it, and know it only from us."""
+        while True:
+            since = trio.current_time()
+            with trio.move_on_after(AWAY_SECONDS) as shortly:
+                await self.link.until(connected=True)
+            if shortly.cancelled_caught:
+                self.rounds.note_peer_away(since)
+                await self.link.until(connected=True)
+                self.rounds.note_peer_away(None)
+            await self.link.until(connected=False)
 
     def peer_lost(self) -> None:
         """See `PeerListener.peer_lost`."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
+import trio
+
 from fsl_async.errors import MisuseError
 from fsl_async.protocols.sampling import Gathering
 from parties.concurrency import RecurringEvent
@@ -22,6 +24,9 @@ from parties.server.round.toss import TossRun
 from parties.status import PastRound
 
 ROUNDS_REMEMBERED = 16
+
+AGAIN_SECONDS = 2
+"""Seconds after which a client may ask again that was told that the other server is away."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,7 @@ class Rounds:
         self.askers = Askers()
         self._peer = peer
         self._history = history
+        self._peer_away_since: float | None = None
         self._past: dict[bytes, PastRound] = {}
 
     @property
@@ -150,10 +156,35 @@ class Rounds:
         """Whether a round of that name is on, or is over."""
         return self.recalls(round_id) or await self._history.find(round_id) is not None
 
+    def note_peer_away(self, since: float | None) -> None:
+        """Take since when the other server has been away, on trio's clock, or that it is back."""
+        self._peer_away_since = since
+        self.opened.set()
+        self.settled.set()
+
+    def _refuse_while_peer_is_away(self) -> None:
+        """Let no client wait for what the other server's absence holds up; who gathers for a draw still waits.
+
+        Raises:
+            RequestRefusedError: it has been away for a while.
+        """
+        gathers = isinstance(self.stage, Sampling) and isinstance(self.stage.sample.state, Gathering)
+        if self._peer_away_since is not None and not gathers:
+            seconds = trio.current_time() - self._peer_away_since
+            explanation = f"{self._peer} has been away for {seconds:.0f} s, and without it no round opens or ends"
+            raise RequestRefusedError.because("busy", explanation, AGAIN_SECONDS)
+
     async def asked(self, client: str, after: int) -> RoundRun:
-        """Wait for an open round with a number above `after`; meanwhile, this client asks to take part in it."""
+        """Wait for an open round with a number above `after`; meanwhile, this client asks to take part in it.
+
+        Raises:
+            RequestRefusedError: the other server has been away for a while.
+        """
         with self.askers.asking(client, after):
-            return await self.next_round(after)
+            while (run := self.open_after(after)) is None:
+                self._refuse_while_peer_is_away()
+                await self.opened.wait()
+            return run
 
     async def next_round(self, after: int) -> RoundRun:
         """Wait for an open round with a number above `after`."""
@@ -209,11 +240,13 @@ class Rounds:
         """Wait until a round is settled, and return its account.
 
         Raises:
-            RequestRefusedError: it is unknown, or too long ago.
+            RequestRefusedError: it is unknown, or too long ago; or the other server has been away for a while.
         """
         run = self.find(round_id)
         if run is not None:
-            await run.settled.wait()
+            while not run.settled.is_set():
+                self._refuse_while_peer_is_away()
+                await self.settled.wait()
             return run.report()
         return await self._past_report(round_id)
 

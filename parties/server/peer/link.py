@@ -79,6 +79,7 @@ class PeerLink:
         self._queue: deque[_Posted] = deque()
         self._posted = RecurringEvent()
         self._sent = RecurringEvent()
+        self._moved = RecurringEvent()
         self._attach = trio.Lock()
         self._in_use = trio.CancelScope()
         self._channel: Channel | None = None
@@ -89,6 +90,11 @@ class PeerLink:
     def connected(self) -> bool:
         """Whether a connection stands."""
         return self._channel is not None
+
+    async def until(self, *, connected: bool) -> None:
+        """Wait until a connection stands, or until none does."""
+        while self.connected is not connected:
+            await self._moved.wait()
 
     @property
     def bytes_sent(self) -> int:
@@ -137,6 +143,7 @@ class PeerLink:
         self._in_use.cancel()
         async with self._attach:
             self._channel, self._greeted = channel, False
+            self._moved.set()
             self._queue.clear()
             self._in_use = trio.CancelScope()
             try:
@@ -144,6 +151,7 @@ class PeerLink:
                     await self._use(channel)
             finally:
                 self._channel = None
+                self._moved.set()
                 self._sent_before += channel.bytes_sent
                 self._received_before += channel.bytes_received
                 self._listener.peer_lost()

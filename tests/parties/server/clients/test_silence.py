@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 import trio
@@ -17,7 +18,9 @@ from fsl_async.errors import ChannelError
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import AskOutcome, AskTask, Receipt
 from parties.client.retries import PATIENCE
+from parties.errors import ServerBusyError
 from parties.events import PeerLost, ServerEvent
+from parties.server.actor import AWAY_SECONDS
 from parties.server.clients.requests import RequestHandler
 from parties.server.setup import ServerSetup
 from tests.support.conversing import ROUND, House, house_with, reply, submit
@@ -159,6 +162,44 @@ async def test_a_request_over_a_forgotten_connection_is_answered_over_a_new_one(
         assert SILENCE <= trio.current_time() - began <= NOTICED + 5
 
 
+async def test_both_forgotten_connections_are_noticed_at_the_first_silence(autojump_clock):
+    swamp = Swamp()
+    async with opened_shop(swamp) as shop, opened(shop.client("ann", transport=swamp)) as (ann,):
+        await take_part(ann)
+        await shop.servers[0].abort_round(1, "for the next one")
+        for stream in swamp.streams[2:]:
+            stream.swallows = True
+        began = trio.current_time()
+        await ann.retrieve({"items": [3]})  # which asks one server after the other for the next round
+        assert SILENCE <= trio.current_time() - began <= NOTICED + 10
+
+
+@pytest.mark.parametrize("call", ["retrieve", "outcome"])
+async def test_patience_bounds_a_wait_while_the_servers_are_apart(call, autojump_clock, caplog):
+    caplog.set_level(logging.WARNING, "parties.client")
+    swamp, ends = Swamp(), []
+    async with opened_shop(swamp) as shop, opened(shop.client("ann", transport=swamp, patience=5)) as (ann,):
+        await take_part(ann)
+        wait = {"retrieve": partial(ann.retrieve, {"items": [3]}, wait=True), "outcome": ann.outcome}[call]
+
+        async def wait_in_vain() -> None:
+            with pytest.raises(ServerBusyError, match=r"waiting for .*: S\d has been away for \d+ s") as raised:
+                await wait()
+            ends.append((raised.value, trio.current_time()))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait_in_vain)
+            await trio.sleep(600)
+            assert not ends  # while both are there, a round may take its time
+            began, swamp.swallows_all = trio.current_time(), True
+            for stream in swamp.streams[:2]:
+                stream.swallows = True
+        ((error, at),) = ends
+        assert at - began <= NOTICED + AWAY_SECONDS + 5 + 1
+        assert error.in_doubt == (call == "outcome")  # of round 1
+        assert "has been away for" in caplog.text
+
+
 @pytest.mark.parametrize("patience", [5.0, 20.0, 60.0, 300.0])
 async def test_patience_bounds_a_try_on_a_network_that_carries_nothing(patience, autojump_clock):
     swamp = Swamp()
@@ -207,8 +248,10 @@ async def test_a_caller_is_told_after_a_while_what_it_waits_for(autojump_clock, 
         assert "no answer" not in caplog.text
         with trio.move_on_after(3_600):
             await ann.outcome()
-        words = "waiting for a round's outcome: no answer for 30 s; waiting for as long as it is there"
-        assert [message.count(words) for message in caplog.messages] == [1, 1]  # of S0 and of S1
+        for seconds in (30, 60, 120, 240, 480, 960, 1920):
+            words = f"waiting for a round's outcome: no answer for {seconds} s; waiting for as long as it is there"
+            assert caplog.text.count(words) == 2  # of S0 and of S1
+        assert len(caplog.messages) == 14
 
 
 async def test_a_server_that_lives_and_does_not_say_which_task_it_runs_is_not_waited_for_in_silence(

@@ -127,9 +127,7 @@ async def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch)
         await FolderBlobs.open(tmp_path / "blobs", b"S0")
 
 
-async def test_a_full_disk_is_told_by_its_folder_once_what_an_erasing_has_left_is_gone(
-    tmp_path, monkeypatch
-):
+async def test_a_full_disk_is_told_by_its_folder_once_what_an_erasing_has_left_is_gone(tmp_path, monkeypatch):
     await (await FolderBlobs.open(tmp_path / "blobs", b"S0")).aclose()
     (tmp_path / "blobs" / ".erased-1").mkdir()
     monkeypatch.setattr(os, "write", _failing(28))

@@ -1,0 +1,153 @@
+"""Very many tiny rounds, and what they leave in the servers' memory: `python -m tests.system.soak.memory`.
+
+Two servers are processes with their stores on disk, as `fsl-async serve` runs them, and two clients submit to one round
+after the other. Once caches are full, nothing may grow: the anonymous memory of each server (RssAnon of
+/proc/PID/status), the largest of each tenth of the rounds, is compared with that of the first tenth after the warm-up.
+SQLite's log is measured as well. The exit code is 1 where memory has grown by more than `ASKED`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import trio
+from rich.table import Table
+
+from fsl_async import Ring, Sparse, Task
+from parties.client.client import Client
+from parties.client.setup import ClientSetup
+from parties.compute import InlineLane
+from parties.identity.keys import Identity
+from parties.settings.task_file import Deployment
+from parties.watch import silent
+from transport import Kind, TcpTransport
+
+from .children import Child, python_module
+from .site import SERVERS, Site, lay_out
+from .telling import shown, tell
+
+ASKED = 0.02
+"""By this part of itself memory may grow."""
+
+CLIENTS = ("anna", "ben")
+TENTHS = 10
+KIB = 2**10
+
+TASK = Task(
+    name="memory",
+    blocks=(Sparse("items", rows=64, select=2),),
+    ring=Ring(64, fraction_bits=8),
+    min_clients=2,
+    max_clients=2,
+)
+
+
+@dataclass
+class Seen:
+    """What was seen of one server, after each round.
+
+    Attributes:
+        memory: bytes of anonymous memory.
+        log: bytes of its store's log.
+    """
+
+    memory: list[int] = field(default_factory=list)
+    log: list[int] = field(default_factory=list)
+
+    def growth(self, warm_up: int) -> float:
+        """By which part of itself the memory has grown since the warm-up."""
+        steady = self.memory[warm_up:]
+        tenth = max(1, len(steady) // TENTHS)
+        return max(steady[-tenth:]) / max(steady[:tenth]) - 1
+
+
+def anonymous_memory(process: int) -> int:
+    """The bytes that a process has in memory and no file has."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return KIB * int(status.split("RssAnon:")[1].split()[0])
+
+
+async def measure(folder: Path, rounds: int, progress: Callable[[str, int], None]) -> tuple[Seen, Seen]:
+    """Let two servers live through so many rounds."""
+    site = lay_out(folder, TASK, CLIENTS, {"clients": len(CLIENTS)}, np.random.default_rng(1))
+    servers = [
+        Child(name, python_module("parties", "serve", site.server_file(index)), site.log(name), lambda _: None)
+        for index, name in enumerate(SERVERS)
+    ]
+    seen = Seen(), Seen()
+    async with trio.open_nursery() as nursery:
+        for server in servers:
+            nursery.start_soon(server.run)
+        while not all("listens at" in server.last_words() for server in servers):  # noqa: ASYNC110 - they tell nobody
+            await trio.sleep(0.1)
+        first, second = (_client(site, name) for name in CLIENTS)
+        async with first, second:
+            for number in range(rounds):
+                for client in (first, second):
+                    await client.retrieve({"items": [number % 64]}, wait=True)
+                for client in (first, second):
+                    await client.submit({"items": ([number % 64], [0.5])})
+                await first.outcome()
+                for index, server in enumerate(servers):
+                    seen[index].memory.append(anonymous_memory(server.pid))
+                    log = site.state(SERVERS[index]).with_suffix(".sqlite-wal")
+                    seen[index].log.append(log.stat().st_size)
+                progress("rounds", number + 1)
+        nursery.cancel_scope.cancel()
+    return seen
+
+
+def _client(site: Site, name: str) -> Client:
+    deployment = Deployment.load(site.task_file)
+    return Client(
+        ClientSetup(
+            task=deployment.task,
+            identity=Identity.load(site.key(name)),
+            servers=deployment.identities,
+            addresses=deployment.addresses,
+            transport=TcpTransport(),
+            lane=InlineLane(),
+            randomness=os.urandom,
+            kind=Kind.LIVE,
+            watch=silent,
+            patience=float("inf"),
+        )
+    )
+
+
+def main() -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3000)
+    parser.add_argument("--warm-up", type=int, default=500, help="rounds in which caches may become full")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="fsl-async-memory-") as folder, shown(options.rounds) as progress:
+        seen = trio.run(measure, Path(folder), options.rounds, progress)
+    growth = [each.growth(options.warm_up) for each in seen]
+    table = Table("what", *SERVERS, title=f"{options.rounds} tiny rounds, growth after {options.warm_up}")
+    table.add_row("anonymous memory at the end", *(f"{each.memory[-1] / KIB:,.0f} KiB" for each in seen))
+    table.add_row("grown by", *(f"{part:.2%}" for part in growth))
+    table.add_row("longest log", *(f"{max(each.log) / KIB:,.0f} KiB" for each in seen))
+    kept = range(0, options.rounds, max(1, options.rounds // 100))
+    tell(
+        {
+            "rounds": options.rounds,
+            "growth": growth,
+            "asked": ASKED,
+            "memory_kib": [[each.memory[number] // KIB for number in kept] for each in seen],
+            "longest_log": [max(each.log) for each in seen],
+        },
+        table,
+    )
+    return 1 if max(growth) > ASKED else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
