@@ -23,6 +23,7 @@ SECRETS = {
     "channel_secret",
     "dense",
     "msk",
+    "noise_secret",
     "nonce",
     "peer_payload",
     "private",

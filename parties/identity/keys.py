@@ -1,6 +1,7 @@
-"""Who a party is: two key pairs, never one for both uses.
+"""Who a party is: two key pairs and a secret for noise, each for one use.
 
-X25519 authenticates the channel, Ed25519 signs statements (receipts, outcomes). Secret keys hide from `repr`; only
+X25519 authenticates the channel, Ed25519 signs statements (receipts, outcomes), and from the third secret a server
+derives its noise; a client has no use for that one. Secret keys hide from `repr`; only
 their owner can read their file (0600), which is in a folder that not everybody can write, and is never overwritten.
 The checks are made on the open file that is read, not on its name.
 """
@@ -101,11 +102,12 @@ class Identity:
     name: str
     channel_secret: bytes = field(repr=False)
     statement_secret: bytes = field(repr=False)
+    noise_secret: bytes = field(repr=False)
 
     @staticmethod
     def generate(name: str, randomness: Randomness = os.urandom) -> Identity:
         """Make a new identity."""
-        return Identity(name, randomness(32), randomness(32))
+        return Identity(name, *(randomness(32) for _ in _SECRETS))
 
     @property
     def public(self) -> PublicIdentity:
@@ -132,9 +134,7 @@ class Identity:
         check_name(self.name, "identity")
         write_private(
             path,
-            f'name = "{self.name}"\n'
-            f'channel_secret = "{self.channel_secret.hex()}"\n'
-            f'statement_secret = "{self.statement_secret.hex()}"\n',
+            f'name = "{self.name}"\n' + "".join(f'{key} = "{getattr(self, key).hex()}"\n' for key in _SECRETS),
         )
 
     def save_both(self, path: Path) -> Path:
@@ -165,7 +165,16 @@ class Identity:
             raise MisuseError(f"{path} has public keys, which others are given; the secret file is needed, as {secret}")
         table = parse_toml(read_private(path, "make one with `fsl-async keygen`"), str(path))
         name = check_name(table.get("name"), str(path))
-        return Identity(name, *(hex_key(table, key, str(path)) for key in ("channel_secret", "statement_secret")))
+        if "statement_secret" in table and "noise_secret" not in table:
+            raise MisuseError(
+                f"{path} has no noise_secret: it is of an earlier release, or was cut; make new keys with `fsl-async "
+                "keygen`, and give the others the new .pub file"
+            )
+        return Identity(name, *(hex_key(table, key, str(path)) for key in _SECRETS))
+
+
+_SECRETS = ("channel_secret", "statement_secret", "noise_secret")
+"""The fields of an identity that are secret, as they are called in its file."""
 
 
 def key_prefix(key: bytes) -> str:

@@ -332,6 +332,7 @@ class RoundSequence:
                 evidence=records.evidence,
                 ledger=records.ledger,
                 known=records.enrolment.__contains__,
+                identity=setup.identity,
                 randomness=setup.randomness,
                 link=self._link,
                 forwards=self.forwards,

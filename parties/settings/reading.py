@@ -45,7 +45,15 @@ PREFIX = "FSL_ASYNC_"
 MEMORY = "memory"
 
 _ADDRESS = re.compile(r"(\[[^\[\]]+\]|[^\[\]:]+):\d{1,5}")
-_SECRET_NAMES = {"channel_secret", "statement_secret", "secret", "secret_key", "private_key", "password"}
+_SECRET_NAMES = {
+    "channel_secret",
+    "statement_secret",
+    "noise_secret",
+    "secret",
+    "secret_key",
+    "private_key",
+    "password",
+}
 _SECRET_VALUE = re.compile(r"(?:[0-9a-fA-F][\s-]*){32,}")
 
 

@@ -174,7 +174,7 @@ def _with_noise(ring: Ring, sums: Integers, sigma: int, source: SeededSource) ->
     """The sum that is opened: each server's noise on its share is noise on it."""
     share = sums.tobytes()
     for _ in range(2):
-        share = noised(ring, share, sigma, noise_key(source(16), ROUND_ID, share))
+        share = noised(ring, share, sigma, noise_key(source(32), ROUND_ID, b"", "values 0"))
     return np.frombuffer(share, dtype=np.int64).reshape(sums.shape)
 
 

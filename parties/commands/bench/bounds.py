@@ -241,7 +241,7 @@ def noise_of(case: Case) -> Result:
     ring, weights = Ring(case.bits, FRACTION_BITS), min(case.rows * case.width, MOST_WEIGHTS)
     share = bytes(weights * ring.element_bytes)
     sigma = doses(NOISE, int(BOUND * 2**FRACTION_BITS)).values
-    key = noise_key(bytes(16), bytes(32), share)
+    key = noise_key(bytes(32), bytes(32), bytes(32), "values 0")
     _, (seconds,) = alternate(REPETITIONS, aes_bound(1), lambda: noised(ring, share, sigma, key))
     return Result(
         name=f"noise of a share, {weights:,} weights l={case.bits}",

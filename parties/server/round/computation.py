@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TypeAlias, assert_never
 
@@ -56,7 +56,7 @@ class Computation:
         self._sum = tools.engine.sum(RoundWork(begun, records, self._submission, self._observe_added, over))
         self.retrievals = tools.engine.answers(begun, _retrieved(begun), records)
         self.contributors = Contributors(begun, records, tools)
-        self._noise = Noise(begun.config, tools.lane, tools.randomness)
+        self._noise = Noise(begun.config, tools.identity, tools.lane)
         self.opened: Opened | None = None
 
     @property
@@ -96,7 +96,7 @@ class Computation:
             case ssa.Evaluate(roster=roster):
                 start(self._evaluate, frozenset(roster))
             case ssa.CountRows(counted=counted):
-                start(self._form_counts, frozenset(counted))
+                start(self._form_counts, counted)
             case ssa.Sum():
                 start(self._form_share, effect)
             case ssa.Apply():
@@ -134,10 +134,10 @@ class Computation:
         proofs = await self._sum.proofs(roster)
         await self._tools.report(self._round_id, ssa.Evaluated(proofs))
 
-    async def _form_counts(self, counted: frozenset[str]) -> None:
-        async with self._sum.settled(counted) as aggregate:
+    async def _form_counts(self, counted: Mapping[str, bytes]) -> None:
+        async with self._sum.settled(frozenset(counted)) as aggregate:
             parts = await self._tools.lane.run_each(aggregate.counting())
-        counts = await self._noise.on_counts(await self._tools.lane.run(partial(b"".join, parts)))
+        counts = await self._noise.on_counts(counted, await self._tools.lane.run(partial(b"".join, parts)))
         await self._tools.report(self._round_id, ssa.RowsCounted(await self._records.keep_counts(counts)))
 
     async def _form_share(self, effect: ssa.Sum) -> None:
@@ -148,7 +148,7 @@ class Computation:
             return
         spans = spans_of(self._begun.config.shape, opened)
         async with self._sum.settled(frozenset(effect.counted)) as aggregate:
-            forming = Forming(aggregate, spans, opened, self._noise.of_share())
+            forming = Forming(aggregate, spans, opened, self._noise.of_share(effect.counted, opened))
             share = await keep_formed(forming, self._records.shares, self._tools.lane)
         nonce = self._tools.randomness(DIGEST_BYTES)
         self._sum.release()

@@ -1,7 +1,7 @@
 """This server's share of the sum, formed piece by piece, as many pieces at a time as the lane has threads.
 
 Rule: a piece is stored with the noise that the task asks for, and never without; if the server is killed before the
-share's list is stored, all pieces are formed anew, and those of before were seen by nobody.
+share's list is stored, all pieces are formed anew, and are the same.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Forming:
 
     def finished(self, place: int, parts: Sequence[bytes]) -> FormedPiece:
         """A piece of which all parts are formed."""
-        content = self.noised(place, parts[0] if len(parts) == 1 else b"".join(parts))
+        content = self.noised(self.spans[place], parts[0] if len(parts) == 1 else b"".join(parts))
         return FormedPiece(piece_digest(content), content)
 
     def piece(self, place: int) -> FormedPiece:

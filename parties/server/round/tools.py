@@ -12,6 +12,7 @@ from fsl_async.randomness import Randomness
 from fsl_async.server_rules import OwnRule
 from parties.compute import ComputeLane
 from parties.events import Observer
+from parties.identity.keys import Identity
 from parties.server.evidence import EvidenceBook
 from parties.server.ledger import Ledger
 from parties.server.peer.forwards import Forwards
@@ -29,6 +30,7 @@ class Tools(msgspec.Struct, frozen=True):
         evidence: takes what was seen against the protocol.
         ledger: what rounds have spent of the privacy budget.
         known: whether a client of that name is known here.
+        identity: its own keys, of which the noise has one.
         randomness: for nonces.
         link: to the peer.
         forwards: the way that clients' parts take to it.
@@ -46,6 +48,7 @@ class Tools(msgspec.Struct, frozen=True):
     evidence: EvidenceBook
     ledger: Ledger
     known: Callable[[str], bool]
+    identity: Identity
     randomness: Randomness
     link: PeerLink
     forwards: Forwards

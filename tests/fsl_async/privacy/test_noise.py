@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -49,11 +50,24 @@ def test_noise_wraps_with_the_ring() -> None:
     assert (np.abs(ring.to_integers(change)) < 50).all()
 
 
-def test_the_key_is_of_one_round_and_one_share() -> None:
-    keys = {noise_key(bytes(16), round_id, share) for round_id in (b"1", b"2") for share in (b"a", b"b")}
-    assert len(keys) == 4
+def test_the_key_is_of_one_server_one_round_one_list_of_submissions_and_one_use() -> None:
+    choices = [(bytes(32), bytes(31) + b"\1"), (b"1", b"2"), (b"a", b"b"), ("values 0", "counts")]
+    keys = {noise_key(*chosen) for chosen in itertools.product(*choices)}
+    assert len(keys) == 16
     assert all(len(key) == 16 for key in keys)
-    assert noise_key(bytes(16), b"1", b"a") != noise_key(bytes(15) + b"\1", b"1", b"a")
+
+
+@pytest.mark.parametrize("width", [1, 3, 5000])
+def test_a_row_has_the_same_noise_whichever_rows_are_opened_beside_it(width: int) -> None:
+    """Otherwise the other server, which has a say in what is opened, could have a row's noise drawn again."""
+    ring, rows = Ring(64), 300_000 // width
+    whole = ring.from_bytes(noised(ring, bytes(rows * width * 8), 1000, KEY, range(rows), width), rows * width)
+    draw = np.random.default_rng(width)
+    for size in (1, 5, rows // 2):
+        opened = np.sort(draw.choice(rows, size, replace=False)).astype(np.uint32)
+        for some in (opened, range(rows - size, rows)):
+            part = ring.from_bytes(noised(ring, bytes(size * width * 8), 1000, KEY, some, width), size * width)
+            assert np.array_equal(part.reshape(size, width), whole.reshape(rows, width)[np.asarray(some)])
 
 
 def test_an_empty_share_stays_empty() -> None:

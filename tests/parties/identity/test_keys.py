@@ -17,7 +17,7 @@ from parties.identity.keys import verify
 def test_the_two_key_pairs_have_nothing_in_common():
     identity = Identity.generate("alice")
     keys = {identity.channel_secret, identity.statement_secret, identity.public.channel, identity.public.statement}
-    assert len(keys) == 4
+    assert len(keys | {identity.noise_secret}) == 5
     assert {len(key) for key in keys} == {32}
 
 
@@ -34,6 +34,7 @@ def test_secrets_hide_from_repr():
         assert identity.channel_secret.hex() not in text
         assert repr(identity.channel_secret)[2:-1] not in text
         assert repr(identity.statement_secret)[2:-1] not in text
+        assert repr(identity.noise_secret)[2:-1] not in text
 
 
 def test_a_signature_holds_for_one_key_one_domain_and_one_statement():
@@ -66,6 +67,7 @@ def test_both_files_are_written_side_by_side(tmp_path):
     assert PublicIdentity.load(public) == identity.public
     assert identity.channel_secret.hex() not in public.read_text()
     assert identity.statement_secret.hex() not in public.read_text()
+    assert identity.noise_secret.hex() not in public.read_text()
 
 
 @pytest.mark.parametrize("present", ["alice.key", "alice.pub"])
@@ -150,6 +152,14 @@ def test_keys_that_could_not_be_written_whole_do_not_stay(tmp_path, monkeypatch)
 def test_a_missing_secret_file_is_refused_with_the_way_to_make_one(tmp_path):
     with pytest.raises(MisuseError, match="make one with `fsl-async keygen`"):
         Identity.load(tmp_path / "alice.key")
+
+
+def test_keys_without_a_secret_for_noise_are_refused_with_what_to_do(tmp_path):
+    path = tmp_path / "S0.key"
+    Identity.generate("S0").save(path)
+    path.write_text(path.read_text().partition("noise_secret")[0])
+    with pytest.raises(MisuseError, match=r"S0.key has no noise_secret: .* make new keys with `fsl-async keygen`"):
+        Identity.load(path)
 
 
 BAD_FILES = {

@@ -262,7 +262,7 @@ async def test_a_key_whose_name_the_list_has_given_away_enrols_no_second_time_an
     listed = Registry([Identity.generate("anna").public])
     gate = enrolment(Anyone(), store, listed)
     await gate.restore()
-    again = Identity("another", anna.channel_secret, anna.statement_secret)
+    again = replace(anna, name="another")
     refused(await come(gate, again), "has enrolled at S0 before, under another name")
     await enrolment(Anyone(), store, listed).restore()
 

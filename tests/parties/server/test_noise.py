@@ -14,11 +14,14 @@ from fsl_async import Dense, Privacy, Ring, Sparse, Task
 from fsl_async.privacy.threshold import kept_rows
 from fsl_async.protocols.ending import CloseRound
 from fsl_async.wire.messages import Commitment, Share
+from fsl_async.wire.share_pieces import Span
 from parties import MemoryStore, Network, SumRefusedError, simulate
 from parties.client.client import Client
 from parties.events import PrivacyCharged, Warned
 from parties.server.ledger import Ledger
 from parties.server.limits import Schedule
+from parties.server.round.noising import Noise
+from parties.server.round.shares import ShareRecords
 from parties.simulation.network import SERVERS
 from parties.testing.faults import AtTransition, Crash
 from parties.testing.machines import declared
@@ -161,6 +164,45 @@ async def test_a_killed_server_stands_by_its_noise_and_its_ledger(crash: Crash, 
         assert all(len(words) == 1 for words in said.values()), "one commitment and one share a round, however often"
 
 
+@pytest.mark.parametrize("counting", [{}, {"min_contributors": 2}], ids=["values", "counts"])
+async def test_a_server_that_is_back_before_its_commitment_forms_the_same_share_again(
+    counting: dict[str, Any], monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    """As from a store that was put back: its randomness is another one, and its noise is not."""
+    formed: list[tuple[bytes, ...]] = []
+    keep_list = ShareRecords.keep_list
+
+    async def seen(shares: ShareRecords, pieces: tuple[bytes, ...]) -> bytes:
+        formed.append(pieces)
+        return await keep_list(shares, pieces)
+
+    monkeypatch.setattr(ShareRecords, "keep_list", seen)
+    before = "Chosen" if counting else "Verified"
+    back = next(at for at in declared("ssa") if (at.state, at.after) == (before, "Committed"))
+    lived = await lived_through(Crash("S0", AtTransition(*back, "before write"), 1.0), **counting)
+    assert lived.settled[0][1].ended == "done"
+    assert len(set(formed)) == 4, "of each server one share a round, though one was formed twice"
+
+
+async def test_other_submissions_have_other_noise_and_other_opened_rows_have_not() -> None:
+    made, counted = task(), {"anna": b"1" * 32, "ben": b"2" * 32}
+    async with simulate(made, model(made), seed=3) as net:
+        servers = [((await server.next_round(0)).config, server.setup) for server in net.servers]
+    nothing = bytes(made.block("items").weights * 8)
+    whole = Span(0, 0, 40, 2)
+
+    def noise(index: int = 0, **changes: bytes) -> bytes:
+        config, setup = servers[index]
+        return Noise(config, setup.identity, setup.lane).of_share(counted | changes, {})(whole, nothing)
+
+    assert noise() == noise()
+    assert len({noise(), noise(index=1), noise(ben=b"3" * 32), noise(carol=b"3" * 32)}) == 4
+    config, setup = servers[0]
+    opened = {"items": np.array([3, 30], dtype=np.uint32)}
+    rows = Noise(config, setup.identity, setup.lane).of_share(counted, opened)(Span(0, 1, 2, 2), bytes(16))
+    assert rows == noise()[30 * 16 : 31 * 16]
+
+
 # ---- the ledger
 
 
@@ -274,7 +316,7 @@ async def test_a_server_that_leaves_out_its_noise_does_not_undo_the_others(monke
     async with simulate(made, model(made), seed=3) as net:
         await all_submit(net, lambda place: {"head": np.full(8000, 0.125)})
         course = net.servers[1].running.aggregation
-        monkeypatch.setattr(course._computation._noise, "of_share", lambda: lambda _, piece: bytes(piece))
+        monkeypatch.setattr(course._computation._noise, "of_share", lambda *_: lambda _, piece: bytes(piece))
         outcome = await net.finish_round()
     errors = outcome.elements["head"] - 3 * 128
     assert errors.var() / made.doses.values**2 == pytest.approx(1, abs=5 * (2 / 8000) ** 0.5)

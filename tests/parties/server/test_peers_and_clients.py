@@ -10,6 +10,7 @@ import sys
 import threading
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -391,7 +392,7 @@ async def test_a_revoked_key_does_not_enrol_anew_where_everybody_may(path, known
     revoke_client(path, "anna")
     gate = gate_of(Registry.load(path), policy)
     for name in ("anna", "another"):
-        stranger = Identity(name, known["anna"].channel_secret, Identity.generate("x").statement_secret)
+        stranger = replace(Identity.generate(name), channel_secret=known["anna"].channel_secret)
         answer = await come(gate, stranger)
         assert isinstance(answer, Refusal)
         assert "was revoked" in answer.reason

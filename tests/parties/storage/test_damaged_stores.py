@@ -38,7 +38,7 @@ from tests.support.cases import in_turn
 TASK = Task(
     name="goods", blocks=[Sparse("items", rows=40, select=3), Dense("head", size=2)], ring=Ring(64), min_clients=2
 )
-ALICE = Identity("alice", bytes([1]) * 32, bytes([2]) * 32)
+ALICE = Identity("alice", bytes([1]) * 32, bytes([2]) * 32, bytes([3]) * 32)
 KEYS = ServerKeys(bytes([3]) * 32, bytes([4]) * 32)
 CONFIG = RoundConfig(
     task=TASK,

@@ -33,7 +33,7 @@ from parties.storage.store import MemoryStore, Record
 
 from .channel_parsers import LaneAtOnce, at_once
 from .parser import SLOW, Parser
-from .samples import CONFIG, key, repeating
+from .samples import CONFIG, SERVERS, key, repeating
 
 __all__ = ["PARSERS"]
 
@@ -81,6 +81,7 @@ def _tools(store: MemoryStore) -> Tools:
         evidence=EvidenceBook(store),
         ledger=Ledger(CONFIG.task, store),
         known=lambda name: True,
+        identity=SERVERS[0],
         randomness=repeating(1),
         link=_Link(),
         forwards=Forwards(ByLink(_Link())),

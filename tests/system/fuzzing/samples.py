@@ -38,8 +38,8 @@ def repeating(number: int):
     return lambda size: bytes([number]) * size
 
 
-SERVERS = (Identity("S0", key(1), key(2)), Identity("S1", key(3), key(4)))
-ALICE = Identity("alice", key(5), key(6))
+SERVERS = (Identity("S0", key(1), key(2), key(21)), Identity("S1", key(3), key(4), key(22)))
+ALICE = Identity("alice", key(5), key(6), key(23))
 
 TASK = Task(
     name="goods",

@@ -171,7 +171,7 @@ class Byzantine(Server):
         super().__init__(
             replace(
                 setup,
-                identity=LyingIdentity(own.name, own.channel_secret, own.statement_secret, self),
+                identity=LyingIdentity(own.name, own.channel_secret, own.statement_secret, own.noise_secret, self),
                 lane=InlineLane(),  # also where computing takes time: what it says is read at once
             )
         )

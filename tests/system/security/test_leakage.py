@@ -389,6 +389,7 @@ async def test_nothing_of_a_client_is_in_a_recorded_stream(nursery) -> None:
         "statement key": identity.public.statement,
         "channel secret": identity.channel_secret,
         "statement secret": identity.statement_secret,
+        "noise secret": identity.noise_secret,
         "server's key": shop.identities[0].public.channel,
         "task's name": shop.task.name.encode() + b"\xa6blocks",
         "task's digest": shop.task.digest(),
