@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fsl_async import Ring
+from fsl_async import Ring, kernels
 from fsl_async.privacy.doses import Doses, doses
 from fsl_async.privacy.noise import noise_key, noised
 
@@ -32,14 +32,14 @@ def test_counts_and_values_share_a_round() -> None:
 
 @pytest.mark.parametrize("bits", [32, 64, 128])
 def test_every_element_gets_noise_of_its_own(bits: int) -> None:
-    ring, sigma, count = Ring(bits), 1000, 6000
+    ring, sigma, count = Ring(bits), 1000, 9000
     share = np.random.default_rng(bits).bytes(count * ring.element_bytes)
     noisy = noised(ring, share, sigma, KEY)
     change = ring.to_integers(ring.subtract(ring.from_bytes(noisy, count), ring.from_bytes(share, count)))
     errors = np.array([int(value) for value in change], dtype=float)
     assert 0.9 < errors.std() / sigma < 1.1
     assert len(set(errors[:50])) > 40
-    for lag in (1, 2560):  # the next element's, and that of the next chunk
+    for lag in (1, kernels.NOISE_CHUNK):  # the next element's, and that of the next chunk
         assert abs(np.corrcoef(errors[:-lag], errors[lag:])[0, 1]) < 0.07
 
 

@@ -212,7 +212,7 @@ def test_keygen_writes_both_files_and_says_what_it_wrote(run, tmp_path):
     assert result["channel"] in public
     assert result["statement"] in public
     secrets = re.findall(r"[0-9a-f]{64}", (tmp_path / "alice.key").read_text())
-    assert len(secrets) == 2
+    assert len(secrets) == 3
     assert not any(secret in out for secret in secrets)
     assert (tmp_path / "alice.key").stat().st_mode & 0o777 == 0o600
 
