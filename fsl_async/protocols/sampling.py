@@ -10,7 +10,9 @@ Rules:
 - One list per round: a peer's second, different list is a violation. Nobody's list depends on who is drawn.
 - A server sends no list of its own accord before enough have asked it, or patience is over; it answers the other's in
   any case.
-- The peer's list can take clients out of the draw. It cannot bring one in, nor choose among those on both lists.
+- The peer's list can take clients out of the draw, and cannot bring one in. A server knows the ranks before it freezes
+  its list, so a malicious one takes out whom it does not want: with clients of its own on both lists it has drawn whom
+  it likes of those that ask (docs/security.md, §8).
 
 Source: paper §"Federated Submodel Learning" (in each round the parties select n clients); `fsl_async.sample`.
 """

@@ -1,16 +1,22 @@
 """The bound on malformed trees that pass, in small: both events, and any number of spoilt leaves and bins.
 
 The blocks are of 3 bits here, so that a permutation of them can be any of 40,320, and N·2^-125 is a number that shows.
-See docs/security.md, §6.
+See docs/security.md, §6; the totals for a large round, in a table of §3, are computed here too.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
+import re
 from fractions import Fraction
+from math import log2
 
 import pytest
+
+from fsl_async import Ring, Sparse, Task
+from fsl_async.geometry import geometry_of
+from tests import ROOT
 
 BLOCKS = 8
 PERMUTATIONS = list(itertools.permutations(range(BLOCKS)))
@@ -65,3 +71,29 @@ def test_more_spoilt_leaves_or_bins_never_help(bins: int, leaves: int) -> None:
     assert passed / tries < float(TWO_LEAVES)
     if leaves > 2:
         assert passed / tries < float(TWO_LEAVES) / 2
+
+
+# ---- the table of what it adds up to (§3)
+
+
+def test_the_table_of_totals_has_the_numbers_that_follow_from_the_geometry() -> None:
+    task = Task(name="large", blocks=[Sparse("rows", rows=2**20, select=10_486)], ring=Ring(64))
+    (forest,) = geometry_of(task, task.sparse(0)).forests
+    leaves, blocks = forest.leaves, forest.trees * forest.leaves * forest.planes
+    nodes = 1_000 * forest.trees * forest.depth
+    tries = evaluations = 2**80
+
+    def row(submissions: int) -> list[Fraction]:
+        digest = submissions * (1 + leaves**2) * Fraction(1, 2**127)
+        return [
+            tries * Fraction(1, 2**125) + digest + 4 * tries * evaluations * Fraction(1, 2**256),
+            digest,
+            submissions * blocks**2 * Fraction(1, 2**128),
+            (evaluations * nodes + nodes**2) * Fraction(1, 2**126),
+        ]
+
+    table = (ROOT / "docs/security.md").read_text().partition("| event | probability at most |")[2].partition("\n\n")[0]
+    said = re.findall(r"\| 2\^(-\d+) \| 2\^(-\d+) \|$", table, re.MULTILINE)
+    columns = zip(row(1_000), row(2**20), strict=True)
+    assert [tuple(map(int, line)) for line in said] == [tuple(round(log2(cell)) for cell in line) for line in columns]
+    assert (leaves, round(log2(nodes)), 4 * blocks < 2**24) == (231, 27, True)
