@@ -22,8 +22,8 @@ from fsl_async.ring import Elements, Ring
 SECRET_BYTES: Final = 32
 """Of the secret from which a server's noise is derived."""
 
-AT_ONCE: Final = 64 * kernels.NOISE_CHUNK
-"""Weights whose noise is drawn at a time."""
+AT_ONCE: Final = 2**18
+"""Weights whose noise is drawn at a time: many chunks, because one that two draws share is sampled twice."""
 
 
 def noise_key(secret: bytes, round_id: bytes, counted: bytes, use: str) -> bytes:
