@@ -28,9 +28,10 @@ def fixed(name: str, size: int = 32) -> bytes:
     return SeededSource(17, name)(size)
 
 
-def example(method: Method, ring_bits: int, carrier: int) -> dict[str, Any]:
+def example(method: Method, ring_bits: int, carrier: int, largest_weight: int = 0) -> dict[str, Any]:
     """One update, what travels of its proof, and both servers' answers; bytes as hexadecimal text."""
-    terms = BoundTerms(method, ring_bits, 0, 1_000, len(WEIGHTS), projections=256)
+    place = WEIGHTS.index(12) if largest_weight else 0
+    terms = BoundTerms(method, ring_bits, 0, 1_000, len(WEIGHTS), 256, largest_weight, place)
     ring = Ring(ring_bits)
     weights = ring.encode(RingIntegers(np.array(WEIGHTS, dtype=object)), 1_000)
     second = ring.from_bytes(fixed("share of S1", len(WEIGHTS) * ring.element_bytes), len(WEIGHTS))
@@ -47,6 +48,8 @@ def example(method: Method, ring_bits: int, carrier: int) -> dict[str, Any]:
         "l": ring_bits,
         "b": terms.norm,
         "N": 0 if terms.exact else terms.projections,
+        "L": largest_weight,
+        "place": place,
         "weights": WEIGHTS,
         "shares": [share.tobytes().hex() for share in shares],
         "msk": [seed.hex() for seed in seeds],
@@ -69,6 +72,10 @@ def text() -> str:
         example("projected", 32, 1),
         example("projected", 64, 0),
         example("projected", 128, 1),
+        example("exact", 64, 0, largest_weight=20),
+        example("exact", 128, 1, largest_weight=20),
+        example("projected", 32, 0, largest_weight=20),
+        example("projected", 64, 1, largest_weight=20),
     ]
     return json.dumps(examples, indent=1) + "\n"
 

@@ -49,7 +49,7 @@ ITEMS, HEAD = Sparse("items", rows=40, select=3, width=2, stash=1), Dense("head"
 VERIFIED = Task(name="vectors", blocks=[ITEMS, HEAD], ring=Ring(64, fraction_bits=8), min_clients=2, max_clients=10)
 """Two blocks, proofs, a stash slot, and leaves of one row."""
 
-COUNTED = msgspec.structs.replace(VERIFIED, name="vectors with counts", min_contributors=2)
+COUNTED = msgspec.structs.replace(VERIFIED, name="vectors with counts", min_contributors=2, lying_clients=0)
 """The same with a count beside each row, and a leaf over no row."""
 
 SEMI_HONEST = Task(

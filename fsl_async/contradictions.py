@@ -19,6 +19,7 @@ _WITHOUT_UPDATES: dict[str, tuple[object, str]] = {
     "largest": (None, _NONE),
     "apply": ("sum", _NONE),
     "weights": (None, _NONE),
+    "largest_weight": (None, _NONE),
     "optimizer": (None, _NONE),
     "bound": (None, _NONE),
     "bound_proof": ("exact", _NONE),

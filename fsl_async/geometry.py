@@ -19,13 +19,13 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.bin_count import SEGMENTS as SEGMENTS
 from fsl_async.bin_count import bins_per_segment
 from fsl_async.task import Sparse, Task
 
 RowNumbers: TypeAlias = npt.NDArray[np.uint32]
 """Rows of a sparse block by number, one-dimensional."""
 
-SEGMENTS = 3
 BLOCK_BYTES = 16
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import msgpack
 import msgspec
 
+from fsl_async.bin_count import SEGMENTS
 from fsl_async.blocks import Block as Block
 from fsl_async.blocks import Dense as Dense
 from fsl_async.blocks import Plain as Plain
@@ -85,7 +86,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             retrieves has none.
         min_contributors: a row is opened only if at least so many trees of the counted clients stand on it; of rows
             with fewer nothing is opened, and the sum is 0 there. None: every row is opened. A client counts once for
-            each row that it selects, whether it updates it or not; docs/bounds.md says what those can do that lie.
+            each row that it selects, whether it updates it or not.
+        lying_clients: how many clients that lie together `min_contributors` withstands. One of them counts up to 3 + σ
+            times for a row, so `min_contributors` is at least lying_clients · (3 + σ) + 2: a row that only one honest
+            client has then stays closed (docs/bounds.md). 0: every client is trusted to keep the protocol.
         max_clients: no more are admitted; bounds the largest value so that a sum cannot wrap.
         largest: the largest absolute value of one client's update of one weight; by default as large as the ring
             allows. A round whose sum exceeds what its clients can have contributed is refused, so the smaller this is,
@@ -98,6 +102,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             docs/server-rules.md).
         weights: the name of a Dense block of size 1, in which each client submits its weight (how many examples it has,
             say). Their sum divides; the model has no such block.
+        largest_weight: the most that one client weighs, where clients are weighed in a task with a bound: both servers
+            count only who has proved a weight from 0 to that, and the mean divides by no less than that. None where
+            nothing is proved: there one client with a weight below 0 can move the mean as far as it likes.
         optimizer: `Sgd`, `Momentum` or `Adam`, the server's; None adds what `apply` says as it is.
         sample: how many take part in a round, drawn at random of the clients that ask: a whole number (all of them
             where fewer ask), or a fraction above 0 and at most 1 of them, rounded up. None: everybody.
@@ -127,11 +134,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     participants: Literal["count", "names"] = "count"
     apply: Apply = "sum"
     weights: str | None = None
+    largest_weight: float | None = None
     optimizer: Sgd | Momentum | Adam | None = None
     sample: int | float | None = None
     bound: float | None = None
     bound_proof: Literal["exact", "projected"] = "exact"
     min_contributors: int | None = None
+    lying_clients: int = 1
     privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
@@ -159,6 +168,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         self._check_contributors()
         self._check_largest()
         self._check_rule()
+        self._check_largest_weight()
         self._check_bound()
         if self.privacy is not None:
             check_privacy(self)
@@ -173,6 +183,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def _check_contributors(self) -> None:
         if self.min_contributors is None:
+            if self.lying_clients != 1:
+                raise MisuseError("task: lying_clients says what min_contributors withstands; add min_contributors = …")
             return
         check_range("task", "min_contributors", self.min_contributors, 2, self.max_clients)
         check_contributors(partial(getattr, self))
@@ -186,6 +198,19 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise MisuseError(
                 f"task: min_contributors counts who contributes to each of {rows:,} rows, and a share of the counts is "
                 f"one message, with {LARGEST_COUNTED:,} rows at most; leave it out, or make several tasks of the blocks"
+            )
+        self._check_lying_clients()
+
+    def _check_lying_clients(self) -> None:
+        check_range("task", "lying_clients", self.lying_clients, 0, self.max_clients)
+        times = SEGMENTS + max(block.stash for _, block in self.sparse_blocks())
+        least = self.lying_clients * times + 2
+        if cast(int, self.min_contributors) < least:
+            clients = "one client that lies" if self.lying_clients == 1 else f"{self.lying_clients} clients that lie"
+            raise MisuseError(
+                f"task: min_contributors={self.min_contributors} does not withstand {clients}: each counts up to "
+                f"{times} times for a row, and so opens a row that only one honest client has; use at least {least}, "
+                "or lying_clients=0 if every client is trusted to keep the protocol"
             )
 
     def _check_protocol(self) -> None:
@@ -264,6 +289,24 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if len(self.blocks) == 1:
             raise MisuseError(f"task: {self.weights!r} only divides; give the task a block to learn as well")
 
+    def _check_largest_weight(self) -> None:
+        if self.bound is None or self.weights is None:
+            if self.largest_weight is not None:
+                raise MisuseError(
+                    "task: largest_weight is proved where a task has both weights and a bound; add what is missing, or "
+                    "leave it out"
+                )
+            return
+        if self.largest_weight is None:
+            raise MisuseError(
+                f"task: weights={self.weights!r} with a bound needs largest_weight = …, the most that one client "
+                "weighs: a client with a weight below 0 would undo what the bound promises of the mean; 1.0 will do if "
+                "clients divide their weights by the largest one"
+            )
+        if type(self.largest_weight) not in (int, float) or not 0 < self.largest_weight < _BEYOND_FLOATS:
+            raise MisuseError(f"task: largest_weight must be a number above 0, not {self.largest_weight!r}")
+        msgspec.structs.force_setattr(self, "largest_weight", float(self.largest_weight))
+
     def _check_bound(self) -> None:
         if self.bound is None:
             if self.bound_proof != "exact":
@@ -277,6 +320,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 "two out"
             )
         msgspec.structs.force_setattr(self, "bound", float(self.bound))
+        if self.largest_weight is not None and not 1 <= self.largest_weight_integer <= self.bound_integer:
+            raise MisuseError(
+                f"task: largest_weight={self.largest_weight:g} must be at least {2.0**-self.ring.fraction_bits}, the "
+                f"ring's smallest value, and at most bound={self.bound:g}: a weight is a part of what is bounded; "
+                "divide weights by the largest one, or choose a larger bound"
+            )
         from fsl_async.bounds import terms_of  # here, because the terms depend on what a task is
 
         terms_of(self)
@@ -300,6 +349,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def bound_integer(self) -> int:
         """The bound as a ring integer, 0 where there is none."""
         return int(Fraction(self.bound or 0) * 2**self.ring.fraction_bits)
+
+    @property
+    def largest_weight_integer(self) -> int:
+        """The largest weight as a ring integer, rounded as a client's weight is; 0 where none is proved."""
+        return int(round(Fraction(self.largest_weight or 0) * 2**self.ring.fraction_bits))
 
     @property
     def doses(self) -> Doses:
@@ -383,7 +437,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def carrying(self, *blocks: Block) -> Task:
         """The same settings for a round that carries these blocks and applies nothing to a model."""
-        return msgspec.structs.replace(self, blocks=blocks, apply="sum", weights=None, optimizer=None)
+        return msgspec.structs.replace(
+            self, blocks=blocks, apply="sum", weights=None, largest_weight=None, optimizer=None
+        )
 
     def canonical(self) -> bytes:
         """The bytes of this task in digests and in a round's configuration."""

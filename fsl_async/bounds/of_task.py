@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import takewhile
 
 from fsl_async.bounds.refusals import Wanted
 from fsl_async.bounds.terms import BoundTerms
@@ -36,10 +37,18 @@ def terms_of(shape: Task) -> BoundTerms | None:
         ring_bits=shape.ring.bits,
         fraction_bits=shape.ring.fraction_bits,
         weights=in_trees + dense,
+        largest_weight=shape.largest_weight_integer,
+        weight_place=in_trees + _dense_before(shape, shape.weights),
         nonzero=max(1, touched + always),
         payloads=payloads_of(shape),
         max_clients=shape.max_clients,
     ).terms()
+
+
+def _dense_before(shape: Task, name: str | None) -> int:
+    """How many elements of dense blocks come before a block's."""
+    dense = [block for block in shape.blocks if isinstance(block, Dense)]
+    return sum(block.size for block in takewhile(lambda block: block.name != name, dense))
 
 
 def payloads_of(shape: Task) -> int:

@@ -36,6 +36,8 @@ class Wanted:
         nonzero: how many of them an honest client's update may touch: Σ k·τ, and all of the dense blocks.
         payloads: how many of a client's payloads may meet in one row: 3 + σ.
         max_clients: the task's.
+        largest_weight: as of `BoundTerms`.
+        weight_place: as of `BoundTerms`.
     """
 
     method: Method
@@ -46,6 +48,8 @@ class Wanted:
     nonzero: int
     payloads: int
     max_clients: int
+    largest_weight: int = 0
+    weight_place: int = 0
 
     def terms(self) -> BoundTerms:
         """The terms, refused if they do not hold.
@@ -64,7 +68,15 @@ class Wanted:
         return floor(Fraction(self.bound) * (1 << self.fraction_bits))
 
     def _terms(self) -> BoundTerms:
-        return BoundTerms(self.method, self.ring_bits, self.fraction_bits, self._norm, self.weights)
+        return BoundTerms(
+            self.method,
+            self.ring_bits,
+            self.fraction_bits,
+            self._norm,
+            self.weights,
+            largest_weight=self.largest_weight,
+            weight_place=self.weight_place,
+        )
 
     def _problem(self, terms: BoundTerms) -> str | None:
         """What is wrong with the terms; None if nothing is."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from fsl_async.bounds.masking import integer_masks, proof_mask, query_point
 from fsl_async.bounds.projection import project
 from fsl_async.bounds.sum_of_squares import Query, holds
-from fsl_async.bounds.terms import BoundTerms
+from fsl_async.bounds.terms import SQUARES, BoundTerms
+from fsl_async.bounds.words import unsigned
 from fsl_async.digests import DIGEST_BYTES, Buffer, Domain, digest, same
 from fsl_async.errors import PeerViolationError
 from fsl_async.ring import Elements
@@ -66,11 +67,17 @@ def verifier_share(
     share = _received(terms, private) if private is not None else _expanded(terms, msk, bind)
     asked = Query(terms.wires, query_point(terms, query, submission))
     if terms.exact:
-        words, integers = asked.of_words(elements), asked.of_integers(share.integers, terms.weights)
-        added = [integer + (-word if server else word) for word, integer in zip(words, integers, strict=True)]
-        return terms.field.pack(asked.answer(added, share.proof))
-    link = _link(terms, server, elements, share, private is not None, bind)
-    return link + terms.field.pack(asked.answer(asked.of_integers(share.integers, 0), share.proof))
+        link, first = b"", terms.weights
+        of_update = [-word if server else word for word in asked.of_words(elements)]
+    else:
+        link, first = _link(terms, server, elements, share, private is not None, bind), terms.projections
+        of_update = asked.of_integers(share.integers[:first], 0)
+    squares = share.integers[terms.linked :]
+    parts = [of_update, asked.of_integers(squares[:SQUARES], first)]
+    if terms.largest_weight:
+        apart = [_of_weight(terms, server, elements, share), *squares[SQUARES:]]
+        parts.append(asked.of_integers(apart, terms.wires.first_apart))
+    return link + terms.field.pack(asked.answer([sum(added) for added in zip(*parts, strict=True)], share.proof))
 
 
 def accepts(terms: BoundTerms, ours: Buffer, theirs: Buffer) -> bool:
@@ -83,7 +90,7 @@ def accepts(terms: BoundTerms, ours: Buffer, theirs: Buffer) -> bool:
     except ValueError:
         return False
     total = [(left + right) % terms.field.prime for left, right in zip(*answers, strict=True)]
-    return same(ours[:split], theirs[:split]) and holds(terms.wires, total, terms.limit)
+    return same(ours[:split], theirs[:split]) and holds(terms.wires, total, *terms.limits)
 
 
 def check_answer(terms: BoundTerms, answer: Buffer, peer: str) -> None:
@@ -114,12 +121,31 @@ def _expanded(terms: BoundTerms, msk: bytes, bind: bytes) -> _Share:
     return _Share([-mask for mask in integer_masks(terms, msk, bind)], proof_mask(terms, msk, bind))
 
 
+def _of_weight(terms: BoundTerms, server: int, elements: Elements, share: _Share) -> int:
+    """This server's share of 2v - L: of the integer that is linked to the words, or of the words themselves."""
+    if terms.exact:
+        word = _word_of_weight(terms, elements)
+        own = -word if server else word
+    else:
+        own = share.integers[terms.projections]
+    return 2 * own - (0 if server else terms.largest_weight)
+
+
+def _word_of_weight(terms: BoundTerms, elements: Elements) -> int:
+    """This server's word of the client's weight."""
+    return unsigned(elements[terms.weight_place : terms.weight_place + 1], terms.ring_bits)[0]
+
+
 def _link(terms: BoundTerms, server: int, elements: Elements, share: _Share, carrier: bool, bind: bytes) -> bytes:
-    """A digest that is the same on both servers exactly if the masked integers are the update's projections mod 2^l.
+    """A digest, the same on both servers exactly if the linked integers are mod 2^l what they stand for.
+
+    They stand for the update's projections, and for its weight where there is one.
 
     Each server can predict it for an honest client, so it tells nothing.
     """
     projected = project(bind, terms.projections, elements, terms.ring_bits)
+    if terms.largest_weight:
+        projected.append(_word_of_weight(terms, elements))
     differences = [(-own if server else own) - value for own, value in zip(projected, share.integers, strict=False)]
     whole = (1 << terms.ring_bits) - 1
     sign = 1 if carrier else -1

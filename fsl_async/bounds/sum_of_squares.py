@@ -6,6 +6,9 @@ Q(0), …, Q(2G) of Q = Σ A_j². An additive share of values and proof gives a 
 
     T = Σ_{c=1…G} Q(c) is the claimed sum, and Σ_j A_j(t)² = Q(t) at a random t: so Q is what it should be.
 
+Values whose squares have a known sum of their own lie apart, in the last calls: then T is two numbers, one for each
+range of calls, and everything else is as before.
+
 Rules: t is unknown until values and proof are fixed, so a wrong Q passes at 2G points t at most; t > 2G, because at
 t = 1…G the wires show values; one proof is queried at one t, ever, because a wire's seed hides one point of it.
 
@@ -31,20 +34,37 @@ from fsl_async.ring import Elements
 
 @dataclass(frozen=True)
 class Wires:
-    """How M values lie on the wires: a function of M alone."""
+    """How values lie on the wires: a function of how many there are.
+
+    Args:
+        field: of the proof.
+        values: M, whose squares have one sum.
+        apart: how many more have a sum of their own; they fill the last calls.
+    """
 
     field: Field
     values: int
+    apart: int = 0
+
+    @property
+    def first_calls(self) -> int:
+        """The calls of the M values: about √(M/2), where seeds and Q together are fewest."""
+        return isqrt((self.values - 1) // 2) + 1
 
     @property
     def calls(self) -> int:
-        """G, the values on one wire: about √(M/2), where seeds and Q together are fewest."""
-        return isqrt((self.values - 1) // 2) + 1
+        """G, the values on one wire."""
+        return self.first_calls - -self.apart // self.count
 
     @property
     def count(self) -> int:
         """κ, how many wires there are."""
-        return -(-self.values // self.calls)
+        return -(-self.values // self.first_calls)
+
+    @property
+    def first_apart(self) -> int:
+        """The number of the first value that lies apart."""
+        return self.first_calls * self.count
 
     @property
     def proof_elements(self) -> int:
@@ -53,8 +73,18 @@ class Wires:
 
     @property
     def answer_elements(self) -> int:
-        """Field elements of an answer: T, Q(t), then A_0(t), …, A_{κ-1}(t)."""
-        return self.count + 2
+        """Field elements of an answer: T, or both of them, Q(t), then A_0(t), …, A_{κ-1}(t)."""
+        return len(self.sums) + 1 + self.count
+
+    @property
+    def sums(self) -> tuple[range, ...]:
+        """The calls over which Q is summed: one range for each T."""
+        first = range(1, self.first_calls + 1)
+        return (first, range(self.first_calls + 1, self.calls + 1)) if self.apart else (first,)
+
+    def laid_out(self, values: Sequence[int], apart: Sequence[int]) -> list[int]:
+        """All values at their numbers, zeros between."""
+        return [*values, *[0] * (self.first_apart - len(values)), *apart] if apart else list(values)
 
 
 def prove(wires: Wires, values: Sequence[int], seeds: Sequence[int]) -> list[int]:
@@ -138,11 +168,12 @@ class Query:
         seeds, sums = proof[:count], proof[count:]
         own = self._coefficients[0]
         at_point = [(own * seed + added) % field.prime for seed, added in zip(seeds, of_values, strict=True)]
-        total = sum(sums[1 : calls + 1]) % field.prime
-        return [total, dot(field, lagrange(field, 2 * calls, self.point), sums), *at_point]
+        totals = [sum(sums[call] for call in over) % field.prime for over in self.wires.sums]
+        return [*totals, dot(field, lagrange(field, 2 * calls, self.point), sums), *at_point]
 
 
-def holds(wires: Wires, answer: Sequence[int], claimed: int) -> bool:
-    """Whether the sum of both servers' answers says that the squares sum up to the claimed number."""
-    total, at_point, *wire_values = answer
-    return total == claimed % wires.field.prime and dot(wires.field, wire_values, wire_values) == at_point
+def holds(wires: Wires, answer: Sequence[int], *claimed: int) -> bool:
+    """Whether the sum of both servers' answers says that the squares sum up to the claimed numbers, one for each T."""
+    totals, (at_point, *wire_values) = answer[: len(wires.sums)], answer[len(wires.sums) :]
+    right = [number % wires.field.prime for number in claimed]
+    return list(totals) == right and dot(wires.field, wire_values, wire_values) == at_point

@@ -30,6 +30,9 @@ computes the table again."""
 SQUARES = 4
 """What is missing from a sum of squares to its limit is itself a sum of four."""
 
+RANGED = 1 + SQUARES
+"""What proves that a client's weight v is from 0 to L: (2v - L)² and four squares have the sum L²."""
+
 STATISTICAL = 64
 """An integer mask hides its value but for 2^-64."""
 
@@ -46,6 +49,8 @@ class BoundTerms:
         weights: n, the elements of a client's whole update: every tree's payload in the order of the wire, then all
             dense blocks.
         projections: N, where the method is projected.
+        largest_weight: L, where the task weighs its clients, as a ring integer; it is at most b. 0 where it does not.
+        weight_place: which of the n elements is the client's weight.
     """
 
     method: Method
@@ -54,6 +59,8 @@ class BoundTerms:
     norm: int
     weights: int
     projections: int = PROJECTIONS
+    largest_weight: int = 0
+    weight_place: int = 0
 
     @property
     def exact(self) -> bool:
@@ -78,9 +85,19 @@ class BoundTerms:
         return sqrt(high / low)
 
     @property
+    def limits(self) -> tuple[int, ...]:
+        """The known sums of the proof: `limit`, and L² where there is a weight."""
+        return (self.limit, self.largest_weight**2) if self.largest_weight else (self.limit,)
+
+    @property
+    def linked(self) -> int:
+        """How many masked integers are compared with the servers' words mod 2^l: projections, and the weight."""
+        return 0 if self.exact else self.projections + bool(self.largest_weight)
+
+    @property
     def masked(self) -> int:
-        """How many values travel as masked integers: the four squares, and all projections."""
-        return SQUARES if self.exact else self.projections + SQUARES
+        """How many values travel as masked integers: the linked ones, four squares, and four for a weight."""
+        return self.linked + SQUARES + (SQUARES if self.largest_weight else 0)
 
     @cached_property
     def offset(self) -> int:
@@ -91,7 +108,7 @@ class BoundTerms:
     def mask_bytes(self) -> int:
         """Bytes of one masked integer; the mask itself has one bit less."""
         reach = self.norm if self.exact else self.offset
-        spread = 1 if self.exact else -(-(self.masked - 1).bit_length() // 2)
+        spread = -(-(self.masked - 1).bit_length() // 2)
         return -(-((2 * reach + 1).bit_length() + STATISTICAL + spread + 1) // 8)
 
     @property
@@ -101,8 +118,9 @@ class BoundTerms:
 
     @cached_property
     def wires(self) -> Wires:
-        """The proof's geometry: the servers' words, if they are in it, then what is masked."""
-        return Wires(self.field, (self.weights if self.exact else 0) + self.masked)
+        """The proof's geometry: the servers' words or the projections, then squares; what is said of a weight apart."""
+        of_update = self.weights if self.exact else self.projections
+        return Wires(self.field, of_update + SQUARES, RANGED if self.largest_weight else 0)
 
     @property
     def integer_bytes(self) -> int:
@@ -123,7 +141,11 @@ class BoundTerms:
     def largest_sum(self) -> int:
         """No sum of squares in the proof is above this, whatever a client sends."""
         words = self.weights << 2 * self.ring_bits if self.exact else 0
-        return words + self.masked * ((1 << 8 * self.mask_bytes) + self.offset) ** 2 + self.limit
+        integer = (1 << 8 * self.mask_bytes) + self.offset
+        of_update = words + self.masked * integer**2 + self.limit
+        weight = (1 << self.ring_bits) if self.exact else integer
+        of_weight = (2 * weight + self.largest_weight) ** 2 + SQUARES * integer**2 + self.largest_weight**2
+        return max(of_update, of_weight) if self.largest_weight else of_update
 
     def in_units(self, squares: int) -> float:
         """The root of a sum of squares of ring integers, in the values' units."""

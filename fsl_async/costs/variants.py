@@ -131,13 +131,13 @@ class Question:
             for block in given.blocks
         )
         if (aligned := alignment or given.alignment) == "union":  # with which no task has these
-            given = replaced(given, privacy=None, min_contributors=None)
+            given = replaced(given, privacy=None, min_contributors=None, lying_clients=1)
         return replaced(given, blocks=blocks, selection=selection or given.selection, alignment=aligned)
 
     @property
     def without_bound(self) -> Question:
         """The same question about a task without a bound and noise, which other shapes might not have."""
-        bare = {"privacy": None, "bound": None, "bound_proof": "exact"}
+        bare = {"privacy": None, "bound": None, "bound_proof": "exact", "largest_weight": None}
         return self if self.given is None else replace(self, given=replaced(self.given, **bare))
 
     def unions(self, task: Task) -> tuple[UnionBlock, ...]:
@@ -380,7 +380,8 @@ def _trivial(question: Question) -> Variant:
     blocks = (
         _dense_blocks(block.name, block.weights) if isinstance(block, Sparse) else (block,) for block in sparse.blocks
     )
-    plain = replaced(sparse, bound=None, bound_proof="exact", privacy=None, min_contributors=None)
+    bare = {"bound": None, "bound_proof": "exact", "largest_weight": None, "privacy": None}
+    plain = replaced(sparse, **bare, min_contributors=None, lying_clients=1)
     task = replaced(plain, blocks=tuple(itertools.chain.from_iterable(blocks)))
     every = _round(task, question.setting())
     return Variant(Name.TRIVIAL, question.width, (), every, every)

@@ -11,7 +11,7 @@ and without a `bound` nothing proves a client's values. A sum within it proves n
 
 Where the task has a `bound`, every counted client has proved the norm of its payloads. At most 3 + σ of them meet in
 one row, so a client adds a vector of √(3 + σ) times that norm at most; if the whole sum is longer than all of them
-together, one of the two servers has lied.
+together, one of the two servers has lied. The same holds of a sum of weights, where clients have proved theirs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ExcessError(ArithmeticError):
 
 
 class BeyondNormsError(ExcessError):
-    """A sum is more than the norms that its clients have proved: the server that finds it knows that the other lied."""
+    """A sum is more than what its clients have proved: the server that finds it knows that the other one lied."""
 
 
 def check_contributions(task: Task, sums: Mapping[str, npt.NDArray[Any]], clients: int) -> None:
@@ -48,7 +48,8 @@ def check_contributions(task: Task, sums: Mapping[str, npt.NDArray[Any]], client
         clients: how many are in the sum.
 
     Raises:
-        BeyondNormsError: clients prove their norms, and the whole sum is longer than they allow.
+        BeyondNormsError: clients prove their norms, and the whole sum is longer than they allow; or they prove their
+            weights, and these sum up to what they cannot.
         ExcessError: otherwise, a weight is larger.
     """
     check = ContributionCheck(task, clients)
@@ -75,6 +76,7 @@ class ContributionCheck:
         self._terms = terms_of(task)
         self._most = clients * task.largest_integer + task.noise_reach
         self._squares = 0
+        self._weight = 0
         self._beyond: str | None = None
 
     def take(self, name: str, weights: npt.NDArray[Any], numbers: npt.NDArray[Any] | None = None) -> None:
@@ -87,6 +89,8 @@ class ContributionCheck:
         """
         if self._terms is not None:
             self._squares += _sum_of_squares(weights)
+        if name == self._task.weights:
+            self._weight += sum(weights.reshape(-1).tolist())
         most = self._most
         if self._beyond is None and weights.size and not -most <= int(weights.min()) <= int(weights.max()) <= most:
             first = np.unravel_index(int(np.argmax((weights > most) | (weights < -most))), weights.shape)
@@ -109,6 +113,12 @@ class ContributionCheck:
                 f"the sum of all blocks is longer than {clients} clients with updates of an L2 norm of at most "
                 f"{task.bound:g} can have made it, and each has proved its own: one of the servers has added to its "
                 "share"
+            )
+        reach = task.noise_reach
+        if task.largest_weight and not -reach <= self._weight <= clients * task.largest_weight_integer + reach:
+            raise BeyondNormsError(
+                f"the weights sum up to what {clients} clients of 0 to {task.largest_weight:g} each cannot weigh, and "
+                "each has proved its own: one of the servers has added to its share"
             )
         if self._beyond is not None:
             raise ExcessError(self._beyond)

@@ -177,7 +177,12 @@ def check_state(task: Task, state: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 def _divisor(task: Task, update: Arrays, clients: int) -> float | None:
-    """What the sum is divided by; None where it is not."""
+    """What the sum is divided by; None where it is not.
+
+    Where weights are proved, it is no less than one client's largest: else clients that together weigh next to nothing
+    could move the model as far as they like. Source: McMahan, Ramage, Talwar, Zhang, Learning differentially private
+    recurrent language models, ICLR 2018, the estimator f̃_c.
+    """
     match task.rule:
         case "mean":
             return float(clients)
@@ -187,7 +192,7 @@ def _divisor(task: Task, update: Arrays, clients: int) -> float | None:
                 raise NoWeightError(
                     f"the clients' weights in block {task.weights!r} sum to 0, so there is no mean; the model stays"
                 )
-            return weight
+            return max(weight, task.largest_weight or 0.0)
         case _:
             return None
 

@@ -52,7 +52,7 @@ def encoded_updates(task: Task, updates: Mapping[str, Any]) -> tuple[dict[int, S
 
     Raises:
         MisuseError: a block is unknown, a shape is wrong, or a value is not a number that fits; or the task weighs its
-            clients, and this one's weight is missing or negative.
+            clients, and this one's weight is missing, negative or above the task's largest.
     """
     check_by_block(updates)
     sparse_index = {block.name: index for index, block in task.sparse_blocks()}
@@ -99,8 +99,14 @@ def _check_weight(task: Task, name: str, weight: Elements | None) -> None:
             f"block {name!r} is missing: submit this client's weight in it, as one number of at least 0, and the other "
             "values multiplied by that weight"
         )
-    if task.ring.to_integers(weight)[0] < 0:
+    units = task.ring.to_integers(weight)[0]
+    if units < 0:
         raise MisuseError(f"block {name!r}: a weight of at least 0 expected, got {task.ring.decode(weight)[0]}")
+    if task.largest_weight is not None and units > task.largest_weight_integer:
+        raise MisuseError(
+            f"block {name!r}: a weight of at most the task's largest, {task.largest_weight:g}, expected, got "
+            f"{task.ring.decode(weight)[0]}; multiply the other values by the smaller weight, too"
+        )
 
 
 def _encode_sparse(task: Task, block: Sparse, update: Any) -> SparseUpdate:

@@ -130,4 +130,10 @@ def test_more_rows_are_refused_by_name():
     with pytest.raises(MisuseError, match=f"rows: rows must be an integer from 1 to {MOST}, not {MOST + 1}"):
         Sparse("rows", rows=MOST + 1, select=1)
     with pytest.raises(MisuseError, match="a share of the counts is one message, with 1,073,741,823 rows at most"):
-        Task(name="huge", blocks=(Sparse("rows", rows=2**30, select=6),), ring=Ring(64), min_contributors=2)
+        Task(
+            name="huge",
+            blocks=(Sparse("rows", rows=2**30, select=6),),
+            ring=Ring(64),
+            min_contributors=2,
+            lying_clients=0,
+        )

@@ -38,7 +38,7 @@ def task(**changes: Any) -> Task:
 
 def test_the_canonical_form_has_not_changed() -> None:
     """A new digest means that parties of different versions no longer run the same task: change it on purpose only."""
-    assert GOODS.digest().hex() == "9c55d5e77aacab73895bca8ba39be2add64d3af835c81f199b63a28bb4da86ae"
+    assert GOODS.digest().hex() == "963b0844c3bfe07c2f985d1eb152057d4c1eeee38c6d43bc4a0034b9f5c8f112"
 
 
 def test_canonical_bytes_are_plain_messagepack() -> None:
@@ -405,11 +405,11 @@ def test_a_round_that_finds_a_union_proves_nothing() -> None:
 
 
 def test_contributors_are_counted_from_two_to_all() -> None:
-    made = task(min_contributors=2, min_clients=2, max_clients=50)
+    made = task(min_contributors=2, lying_clients=0, min_clients=2, max_clients=50)
     assert Task.parse(made.canonical(), "S0") == made
     assert task(min_contributors=50, min_clients=2, max_clients=50).digest() != made.digest()
-    assert task(min_contributors=3, selection="fixed", updates="retrieved").min_contributors == 3
-    assert task(min_contributors=3, updates="any").min_contributors == 3
+    assert task(min_contributors=3, lying_clients=0, selection="fixed", updates="retrieved").min_contributors == 3
+    assert task(min_contributors=3, lying_clients=0, updates="any").min_contributors == 3
 
 
 @pytest.mark.parametrize(
@@ -426,13 +426,13 @@ def test_contributors_are_counted_from_two_to_all() -> None:
 )
 def test_contributors_that_cannot_be_counted_are_refused(changes: dict[str, Any], match: str) -> None:
     with pytest.raises(MisuseError, match=match):
-        task(**{"min_contributors": 2, "min_clients": 2, "max_clients": 50} | changes)
+        task(**{"min_contributors": 2, "lying_clients": 0, "min_clients": 2, "max_clients": 50} | changes)
 
 
 @pytest.mark.parametrize("protocol", ["psr", "psu"])
 def test_where_no_sums_are_opened_nobody_counts(protocol: str) -> None:
     with pytest.raises(MisuseError, match=f"min_contributors=2 contradicts protocol='{protocol}'"):
-        Task(name="t", protocol=protocol, blocks=[Sparse("a", rows=10, select=2)], min_contributors=2)  # type: ignore[arg-type]
+        Task(name="t", protocol=protocol, blocks=[Sparse("a", rows=10, select=2)], min_contributors=2, lying_clients=0)  # type: ignore[arg-type]
 
 
 def test_answers_about_all_clients_fit_into_one_message() -> None:

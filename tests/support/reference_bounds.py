@@ -40,6 +40,8 @@ class Reference:
     norm: int
     weights: int
     rows: int = 0
+    largest_weight: int = 0
+    place: int = 0
 
     @property
     def prime(self) -> int:
@@ -60,20 +62,34 @@ class Reference:
 
     @property
     def integers(self) -> int:
-        return self.rows + 4
+        return self.rows + (4 + 4 + (self.rows > 0) if self.largest_weight else 4)
 
     @property
     def mask_bytes(self) -> int:
-        reach, spread = (self.offset, ceil(ceil(log2(self.rows + 4)) / 2)) if self.rows else (self.norm, 1)
+        reach, spread = self.offset or self.norm, ceil(ceil(log2(self.integers)) / 2)
         return ceil(((2 * reach + 1).bit_length() + 64 + spread + 1) / 8)
 
     @property
-    def calls(self) -> int:
-        return ceil(sqrt(((0 if self.rows else self.weights) + self.integers) / 2))
+    def first_calls(self) -> int:
+        return ceil(sqrt(((self.rows or self.weights) + 4) / 2))
 
     @property
     def wires(self) -> int:
-        return ceil(((0 if self.rows else self.weights) + self.integers) / self.calls)
+        return ceil(((self.rows or self.weights) + 4) / self.first_calls)
+
+    @property
+    def calls(self) -> int:
+        return self.first_calls + (ceil(5 / self.wires) if self.largest_weight else 0)
+
+    def values(self, words: list[int], integers: list[int], constant: int = 1) -> list[int]:
+        """The values of the proof; of a share of them, the constant L is one server's alone."""
+        of_update, squares = (integers[: self.rows] if self.rows else words), integers[-4:]
+        if not self.largest_weight:
+            return of_update + squares
+        weight, squares, others = integers[self.rows] if self.rows else words[self.place], integers[-8:-4], squares
+        first = of_update + squares
+        first += [0] * (self.first_calls * self.wires - len(first))
+        return [*first, 2 * weight - constant * self.largest_weight, *others]
 
     # what the polynomials say
 
@@ -95,10 +111,16 @@ class Reference:
     def answer(self, values: list[int], proof: list[int], t: int) -> list[int]:
         seeds, q = proof[: self.wires], dict(enumerate(proof[self.wires :]))
         at_t = [interpolate(self.wire(values, seeds, number), t, self.prime) for number in range(self.wires)]
-        return [sum(q[call] for call in range(1, self.calls + 1)) % self.prime, interpolate(q, t, self.prime), *at_t]
+        sums = [sum(q[call] for call in range(1, self.first_calls + 1)) % self.prime]
+        if self.largest_weight:
+            sums.append(sum(q[call] for call in range(self.first_calls + 1, self.calls + 1)) % self.prime)
+        return [*sums, interpolate(q, t, self.prime), *at_t]
 
     def holds(self, left: list[int], right: list[int]) -> bool:
-        total, at_t, *wires = [(a + b) % self.prime for a, b in zip(left, right, strict=True)]
+        total, *rest = [(a + b) % self.prime for a, b in zip(left, right, strict=True)]
+        if self.largest_weight and rest.pop(0) != self.largest_weight**2:
+            return False
+        at_t, *wires = rest
         return total == self.limit % self.prime and sum(a * a for a in wires) % self.prime == at_t
 
     # what travels
@@ -164,8 +186,9 @@ class Reference:
         link = b""
         if self.rows:
             sign = -1 if private is None else 1
-            whole, differences = 2**self.ring_bits, zip(self.project(bind, own), integers, strict=False)
+            linked = self.project(bind, own) + ([own[self.place]] if self.largest_weight else [])
+            whole, differences = 2**self.ring_bits, zip(linked, integers, strict=False)
             content = b"".join(le(sign * (y - v) % whole, self.ring_bits // 8) for y, v in differences)
             link = H("fsl.bound-link", bind, content)
-        answer = self.answer(integers if self.rows else own + integers, proof, self.point(query, submission))
+        answer = self.answer(self.values(own, integers, 1 - server), proof, self.point(query, submission))
         return link + b"".join(le(element, self.element[0]) for element in answer)

@@ -159,9 +159,8 @@ def counted(trial: Trial) -> Trial:
     rng, task = Random(f"{trial.seed}/contributors"), trial.scenario.task
     if rng.random() >= COUNTED_SHARE or task.security != "verified" or task.alignment != "all":
         return trial
-    scenario = msgspec.structs.replace(
-        trial.scenario, task=msgspec.structs.replace(task, min_contributors=rng.choice((2, 2, 3)))
-    )
+    few = msgspec.structs.replace(task, min_contributors=rng.choice((2, 2, 3)), lying_clients=0)
+    scenario = msgspec.structs.replace(trial.scenario, task=few)
     dies = Crash(_server(rng), AtTransition(*rng.choice(COUNTING), rng.choice(MOMENTS)), _down(rng))
     ends = AbortRound(_server(rng), AtTransition(*rng.choice(COUNTING[:4]), "after write"))
     extra: tuple[Fault, ...] = (*[dies] * (rng.random() < 0.6), *[ends] * (rng.random() < 0.2)) if trial.faults else ()

@@ -15,7 +15,7 @@ from tests.support.wire_page import of
 FILE = ROOT / "docs" / "bound-vectors.json"
 VECTORS = json.loads(FILE.read_text(encoding="utf-8"))
 
-each_example = pytest.mark.parametrize("case", VECTORS, ids=lambda case: f"{case['method']} {case['l']}")
+each_example = pytest.mark.parametrize("case", VECTORS, ids=lambda case: f"{case['method']} {case['l']} {case['L']}")
 
 
 def words_of(share: str, bits: int) -> list[int]:
@@ -24,7 +24,7 @@ def words_of(share: str, bits: int) -> list[int]:
 
 
 def reference_of(case: dict[str, Any]) -> Reference:
-    return Reference(case["l"], case["b"], len(case["weights"]), case["N"])
+    return Reference(case["l"], case["b"], len(case["weights"]), case["N"], case["L"], case["place"])
 
 
 def test_the_library_makes_these_examples():
@@ -72,12 +72,15 @@ def test_the_private_part_is_the_references_proof_of_what_it_shares(case: dict[s
         for piece, mask in zip(pieces, reference.integer_masks(msk, bind), strict=True)
     ]
     shown = reference.project(bind, case["weights"]) if case["N"] else case["weights"]
-    assert masked[:-4] == (shown if case["N"] else [])
-    assert sum(value**2 for value in (*shown, *masked[-4:])) == reference.limit
+    weight, most = case["weights"][case["place"]], case["L"]
+    squares = masked[len(masked) - (8 if most else 4) :][:4]
+    assert masked[: len(shown)] == shown or not case["N"]
+    assert sum(value**2 for value in (*shown, *squares)) == reference.limit
+    assert not most or (2 * weight - most) ** 2 + sum(value**2 for value in masked[-4:]) == most**2
     shares = [int.from_bytes(private[i : i + width], "little") for i in range(end, len(private), width)]
     proof = [
         (share + mask) % reference.prime for share, mask in zip(shares, reference.proof_mask(msk, bind), strict=True)
     ]
-    values = masked if case["N"] else case["weights"] + masked
+    values = reference.values(case["weights"], masked)
     assert proof == reference.prove(values, proof[: reference.wires])
     assert reference.private_part(masked, proof, msk, bind) == private

@@ -94,7 +94,10 @@ SHAPES = {
         "f8",
     ),
     "trees of its own": (task_of(SPARSE, updates="any"), "f4"),
-    "contributors": (task_of(Sparse("rows", rows=3, select=3, width=2), Dense("d", size=2), min_contributors=2), "f4"),
+    "contributors": (
+        task_of(Sparse("rows", rows=3, select=3, width=2), Dense("d", size=2), min_contributors=2, lying_clients=0),
+        "f4",
+    ),
     "longer than a record": (task_of(Sparse("rows", rows=40_000, select=900, width=8)), "f4"),
 }
 

@@ -64,7 +64,7 @@ def test_a_task_that_noise_contradicts_is_refused_by_name(changes: dict[str, obj
 
 
 def test_noise_on_counts_must_fit_their_words() -> None:
-    counted = {"min_contributors": 3, "ring": Ring(128, fraction_bits=20)}
+    counted = {"min_contributors": 3, "lying_clients": 0, "ring": Ring(128, fraction_bits=20)}
     assert task(**counted).doses.counts == 450
     with pytest.raises(MisuseError, match="on the counts of contributors could wrap 32 bits"):
         task(**counted, privacy=Privacy(noise=1e7, delta=1e-6, budget=8.0))

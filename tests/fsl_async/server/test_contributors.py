@@ -28,7 +28,9 @@ ROWS = 64
 def round_of(bits: int = 64, least: int = 2, seed: int = 1, **changes: Any) -> Round:
     fields: dict[str, Any] = {"rows": ROWS, "select": 4, "width": 3, "stash": 1} | changes.pop("block", {})
     blocks = [Sparse("a", **fields), Dense("d", size=3), Sparse("b", rows=9, select=2)]
-    task = Task(name="t", blocks=blocks, ring=Ring(bits), min_contributors=least, min_clients=2, **changes)
+    task = Task(
+        name="t", blocks=blocks, ring=Ring(bits), min_contributors=least, lying_clients=0, min_clients=2, **changes
+    )
     model = {"a": np.arange(3 * ROWS).reshape(ROWS, 3), "d": np.zeros(3), "b": np.arange(9)}
     return Round(task, model, seed)
 
@@ -112,7 +114,7 @@ def test_a_retrieval_gets_its_rows_and_nothing_for_a_dummy() -> None:
 def test_any_task_has_one_leaf_more_and_dummies_stand_there(bits: int, seed: int) -> None:
     draw = Draw(seed, bits, "verified", most_weights=2**12)
     plain = draw.task(blocks=[draw.sparse("a"), draw.sparse("b")], max_clients=7)
-    task = draw.task(blocks=plain.blocks, max_clients=7, min_contributors=2)
+    task = draw.task(blocks=plain.blocks, max_clients=7, min_contributors=2, lying_clients=0)
     play = Round(task, draw.model(task), seed)
     grove = play.plant_some(draw.rows(task))
     for index, block in task.sparse_blocks():
@@ -256,6 +258,7 @@ def test_counts_are_looked_at_in_ranges_as_they_are_at_once(monkeypatch: pytest.
         min_clients=2,
         max_clients=5,
         min_contributors=2,
+        lying_clients=0,
     )
     drawn = np.random.default_rng(4)
     ours = drawn.integers(0, 2**32, 32, dtype=np.uint32)

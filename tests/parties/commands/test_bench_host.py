@@ -223,7 +223,7 @@ TASK = Task(name="shop", blocks=(SPARSE, Dense("head", size=3)), **COMMON)
         (Task(name="any", blocks=(SPARSE,), updates="any", security="semi-honest", **COMMON), False),
         (Task(name="fixed", blocks=(SPARSE,), selection="fixed", **COMMON), True),
         (Task(name="union", blocks=(SPARSE,), alignment="union", **COMMON), True),
-        (Task(name="few", blocks=(SPARSE,), min_contributors=2, **COMMON), True),
+        (Task(name="few", blocks=(SPARSE,), min_contributors=2, lying_clients=0, **COMMON), True),
         (Task(name="bound", blocks=(SPARSE,), bound=1.0, **COMMON | {"ring": Ring(128, fraction_bits=24)}), True),
         (Task(name="dense", blocks=(Dense("head", size=30),), **COMMON), False),
         (Task(name="seen", protocol="psu", blocks=(SPARSE,), min_clients=5), False),

@@ -103,6 +103,7 @@ async def test_the_sum_of_weights_must_be_more_than_its_noise() -> None:
         blocks=(Sparse("items", rows=40, select=3, width=2), Dense("count", size=1)),
         apply="weighted-mean",
         weights="count",
+        largest_weight=95.0,
         bound=100.0,
         privacy=LITTLE,
     )
@@ -269,6 +270,7 @@ async def test_counts_have_noise_too_and_the_round_is_charged_once() -> None:
     made = task(
         blocks=(Sparse("items", rows=400, select=3, width=2), Dense("head", size=5)),
         min_contributors=2,
+        lying_clients=0,
         privacy=Privacy(noise=0.05, delta=1e-6, budget=1e6),
     )
     assert made.doses.counts == 1
@@ -285,7 +287,9 @@ async def test_counts_have_noise_too_and_the_round_is_charged_once() -> None:
 
 
 async def test_rows_that_the_noise_on_counts_has_opened_stay_as_they_were() -> None:
-    made = task(blocks=(Sparse("items", rows=1000, select=3, width=2),), min_contributors=2, privacy=LITTLE)
+    made = task(
+        blocks=(Sparse("items", rows=1000, select=3, width=2),), min_contributors=2, lying_clients=0, privacy=LITTLE
+    )
     assert made.doses.counts == 2
     async with simulate(made, model(made), seed=3) as net:
         await all_submit(net, lambda place: {"items": ([7], np.full((1, 2), 11.0))})
@@ -297,7 +301,7 @@ async def test_rows_that_the_noise_on_counts_has_opened_stay_as_they_were() -> N
 
 
 async def test_a_peer_that_halts_once_it_has_seen_the_counts_has_cost_the_round() -> None:
-    made = task(blocks=(Sparse("items", rows=40, select=3, width=2),), min_contributors=2)
+    made = task(blocks=(Sparse("items", rows=40, select=3, width=2),), min_contributors=2, lying_clients=0)
     async with simulate(made, model(made), seed=3) as net:
         await all_submit(net, lambda place: {"items": ([7, 8, 20 + place], np.full((3, 2), 5.0))})
         ledgers = [server.actor.records.ledger for server in net.servers]

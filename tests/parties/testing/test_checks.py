@@ -233,7 +233,7 @@ def an_honest_answer_is_refused(case: Case) -> None:
 
 
 def rows_of_nobody_are_opened(case: Case) -> None:
-    case.world.task = msgspec.structs.replace(case.world.task, min_contributors=2)
+    case.world.task = msgspec.structs.replace(case.world.task, min_contributors=2, lying_clients=0)
     blocks = [block for _, block in case.world.task.sparse_blocks()]
     everything = {block.name: pack_union(np.arange(block.rows, dtype=np.uint32), block.rows) for block in blocks}
     settle(case, 0, opened_rows=everything)

@@ -16,7 +16,7 @@ from .byzantine import CLIENTS, TASK, Byzantine, Said, at_once, flipped
 from .meeting import Account, meet
 from .peer_attacks import Ending, Mutation
 
-COUNTED = msgspec.structs.replace(TASK, min_contributors=3)
+COUNTED = msgspec.structs.replace(TASK, min_contributors=3, lying_clients=0)
 """Five clients: row 0 has all of them, and each has one row of its own."""
 
 

@@ -288,7 +288,7 @@ async def test_a_share_is_judged_before_it_is_stored(seed, autojump_clock):
 
 
 async def test_counts_are_judged_before_they_are_stored(seed, autojump_clock):
-    async with pair(seed, min_contributors=2) as both:
+    async with pair(seed, min_contributors=2, lying_clients=0) as both:
         _, second = both.network.servers
         run = await second.next_round(0)
         entries = {"anna": bytes(32), "ben": bytes(32)}

@@ -76,7 +76,9 @@ def draw(seed: int, *, surely: bool = False, alone: bool = False) -> Trial:
     elif chance < SERVERS_SHARE + CLIENTS_SHARE:
         names = rng.sample(NAMES[: trial.scenario.clients], rng.choice((1, 1, 2)))
         task = trial.scenario.task
-        known = list(villainies(task if surely else msgspec.structs.replace(task, min_contributors=None)))
+        known = list(
+            villainies(task if surely else msgspec.structs.replace(task, min_contributors=None, lying_clients=1))
+        )
         malicious = tuple(MaliciousClient(name, rng.choice(known)) for name in names)
     if not malicious:
         return trial

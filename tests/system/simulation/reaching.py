@@ -122,7 +122,7 @@ def _trial_for_transition(goal: Transition, number: int, rng: Random) -> Trial:
 def _likelier(trial: Trial, changes: Mapping[str, str]) -> Trial:
     """The same trial with other settings in its task, and more rounds; with a union it counts no contributors."""
     scenario = trial.scenario
-    uncounted = {"min_contributors": None} if "alignment" in changes else {}
+    uncounted = {"min_contributors": None, "lying_clients": 1} if "alignment" in changes else {}
     task = msgspec.structs.replace(scenario.task, **changes, **uncounted)
     return msgspec.structs.replace(trial, scenario=msgspec.structs.replace(scenario, task=task, rounds=3))
 

@@ -103,6 +103,7 @@ class Plan:
             alignment=self.alignment,
             sample=self.sample,
             min_contributors=self.contributors,
+            lying_clients=1 if self.contributors is None else 0,
             min_clients=2,
             max_clients=5,
         )

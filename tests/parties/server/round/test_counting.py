@@ -23,6 +23,7 @@ def task_of(**changes: Any) -> Task:
         "updates": "any",
         "min_clients": 2,
         "min_contributors": 2,
+        "lying_clients": 0,
         "max_clients": 20,
     }
     return Task(**(fields | changes))
@@ -73,7 +74,7 @@ async def test_a_row_with_too_few_is_withheld_and_may_come_again(selection: str,
 
 
 async def test_where_no_row_has_enough_the_round_is_done_all_the_same(autojump_clock: object) -> None:
-    async with simulate(task_of(min_contributors=3), model(), seed=5) as net:
+    async with simulate(task_of(min_contributors=3, lying_clients=0), model(), seed=5) as net:
         outcome = await submitted(net, {"anna": [1], "ben": [2]}, {})
         assert outcome.opened_rows["items"].tolist() == []
         assert not net.model["items"].any()
@@ -90,7 +91,7 @@ async def test_averages_and_optimizers_see_a_withheld_row_as_one_that_nobody_tou
 
 
 async def test_a_task_that_does_not_count_tells_of_no_rows(autojump_clock: object) -> None:
-    async with simulate(task_of(min_contributors=None), model(), seed=5) as net:
+    async with simulate(task_of(min_contributors=None, lying_clients=1), model(), seed=5) as net:
         told: dict[str, dict[str, list[int]]] = {}
         outcome = await submitted(net, {"anna": [1], "ben": [2]}, told)
         assert outcome.opened_rows == {}
