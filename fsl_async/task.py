@@ -353,7 +353,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @property
     def largest_weight_integer(self) -> int:
         """The largest weight as a ring integer, rounded as a client's weight is; 0 where none is proved."""
-        return int(round(Fraction(self.largest_weight or 0) * 2**self.ring.fraction_bits))
+        units: int = round(Fraction(self.largest_weight or 0) * 2**self.ring.fraction_bits)
+        return units
 
     @property
     def doses(self) -> Doses:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgpack
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -397,6 +398,44 @@ def test_a_bound_that_cannot_be_kept_is_refused(changes: dict[str, Any], match: 
         bounded(**changes)
 
 
+WEIGHED = {
+    "blocks": (Sparse("a", rows=10, select=2), Dense("n", size=1)),
+    "apply": "weighted-mean",
+    "weights": "n",
+    "largest_weight": 0.5,
+}
+
+
+def test_a_largest_weight_is_rounded_as_weights_are() -> None:
+    made = bounded(**WEIGHED | {"largest_weight": 0.1})
+    assert Task.parse(made.canonical(), "S0") == made
+    assert made.largest_weight_integer == int(made.ring.to_integers(made.ring.encode(np.array([0.1]), 2**30, "w"))[0])
+    assert bounded().largest_weight_integer == 0
+    assert union_task(bounded(**WEIGHED, alignment="union")).largest_weight is None
+
+
+@in_turn(
+    "changes, match",
+    [
+        ({"largest_weight": None}, "weights='n' with a bound needs largest_weight = …, .* 1.0 will do if"),
+        ({"largest_weight": 0.0}, "largest_weight must be a number above 0, not 0.0"),
+        ({"largest_weight": float("nan")}, "above 0, not nan"),
+        ({"largest_weight": True}, "above 0, not True"),
+        ({"largest_weight": 1.5}, "at most bound=1: a weight is a part of what is bounded"),
+        ({"largest_weight": 1e-9}, "at least 1.52587890625e-05, the ring's smallest value"),
+        ({"bound": None}, "proved where a task has both weights and a bound"),
+        ({"apply": "sum", "weights": None}, "proved where a task has both weights and a bound"),
+        (
+            {"protocol": "psu", "ring": None, "weights": None, "apply": "sum", "bound": None},
+            "contradicts protocol='psu'",
+        ),
+    ],
+)
+def test_a_largest_weight_that_cannot_be_proved_is_refused(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(MisuseError, match=match):
+        bounded(**WEIGHED | changes)
+
+
 def test_a_round_that_finds_a_union_proves_nothing() -> None:
     assert union_task(bounded(alignment="union")).bound is None
 
@@ -422,6 +461,17 @@ def test_contributors_are_counted_from_two_to_all() -> None:
         ({"security": "semi-honest"}, "security='semi-honest' contradicts min_contributors=2.*every client's trees"),
         ({"alignment": "union"}, "alignment='union' contradicts min_contributors=2.*a union shows every row"),
         ({"blocks": [Dense("d", size=3)]}, "give the task a sparse block, or use min_clients"),
+        ({"lying_clients": 1}, "=2 does not withstand one client that lies: each counts up to 3 times .* at least 5"),
+        (
+            {"lying_clients": 2, "min_contributors": 7},
+            "withstand 2 clients that lie.* use at least 8, or lying_clients=0",
+        ),
+        (
+            {"lying_clients": 1, "min_contributors": 5, "blocks": [Sparse("a", rows=10, select=2, stash=1)]},
+            "up to 4 times for a row.* use at least 6",
+        ),
+        ({"lying_clients": -1}, "lying_clients must be an integer from 0 to 50, not -1"),
+        ({"min_contributors": None}, "lying_clients says what min_contributors withstands"),
     ],
 )
 def test_contributors_that_cannot_be_counted_are_refused(changes: dict[str, Any], match: str) -> None:

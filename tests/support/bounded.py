@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
 import numpy as np
 
+import fsl_async.client.bound as library
 from fsl_async.bounds import accepts, private_part, verifier_share
-from fsl_async.bounds.client import packed
+from fsl_async.bounds.client import packed, proved
 from fsl_async.bounds.four_squares import four_squares
 from fsl_async.bounds.projection import project
 from fsl_async.bounds.sum_of_squares import prove
 from fsl_async.bounds.terms import BoundTerms
-from fsl_async.randomness import SeededSource
+from fsl_async.bounds.words import signed
+from fsl_async.randomness import Randomness, SeededSource
 from fsl_async.ring import Elements, Ring
 
 
@@ -99,3 +103,52 @@ PROJECTED_128 = BoundTerms("projected", 128, 10, 2**60, 40)
 ALL = {"exact": EXACT, "exact 128": EXACT_128} | {
     f"projected {terms.ring_bits}": terms for terms in (PROJECTED, PROJECTED_64, PROJECTED_128)
 }
+
+
+# ---- what a changed library can send of a weight that is none
+
+
+def proves_all_but_the_weight(
+    terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness
+) -> bytes:
+    """The bound as it is, of the true weight; what is said of the weight itself is nothing."""
+    return _of_false_weight(terms, elements, msk, bind, randomness, honestly=True)
+
+
+def proves_another_weight(
+    terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness
+) -> bytes:
+    """All of it true, of an update whose weight is 0."""
+    return _of_false_weight(terms, elements, msk, bind, randomness, honestly=False)
+
+
+def _of_false_weight(
+    terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness, honestly: bool
+) -> bytes:
+    words, half = signed(elements, terms.ring_bits), 2 ** (terms.ring_bits - 1)
+    told = words[terms.weight_place] if honestly else 0
+    words[terms.weight_place] = told
+    projected = [] if terms.exact else project(bind, terms.projections, elements, terms.ring_bits)
+    shown = [(number + half) % (2 * half) - half for number in projected]
+    linked = [] if terms.exact else [*shown, told]
+    missing = terms.limit - sum(value * value for value in (shown or words))
+    ranged = max(0, terms.largest_weight**2 - (2 * told - terms.largest_weight) ** 2)
+    masked = [*linked, *four_squares(max(0, missing), randomness), *four_squares(ranged, randomness)]
+    seeds = terms.field.reduce(randomness(terms.field.drawn_bytes * terms.wires.count))
+    return packed(terms, masked, prove(terms.wires, proved(terms, words, masked), seeds), msk, bind)
+
+
+WEIGHT_LIES = (proves_all_but_the_weight, proves_another_weight)
+
+
+def with_weight_lies(
+    lie: Callable[[BoundTerms, Elements, bytes, bytes, Randomness], bytes],
+) -> AbstractContextManager[object]:
+    """A library that lies like this where a client's weight is none that a task allows, and is the true one else."""
+
+    def either(terms: BoundTerms, elements: Elements, msk_other: bytes, bind: bytes, randomness: Randomness) -> bytes:
+        weight = signed(elements, terms.ring_bits)[terms.weight_place] if terms.largest_weight else 0
+        made = private_part if 0 <= weight <= terms.largest_weight else lie
+        return made(terms, elements, msk_other, bind, randomness)
+
+    return patch.object(library, "private_part", either)

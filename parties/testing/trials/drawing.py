@@ -35,7 +35,17 @@ from parties.testing.round_faults import AbortRound, CloseNow, Fault, Late, OldC
 from parties.testing.trials.rules import ruled
 from parties.testing.trials.scenario import NAMES, Scenario, Trial, is_late
 
-__all__ = ["MOMENTS", "bounded", "closed", "counted", "draw", "ordinary_faults", "sampled", "spoilt"]
+__all__ = [
+    "MOMENTS",
+    "bounded",
+    "closed",
+    "counted",
+    "draw",
+    "longest_update",
+    "ordinary_faults",
+    "sampled",
+    "spoilt",
+]
 
 COMBINED_SHARE = 0.4
 """The share of trials with faults that also get a combination of faults that shows something only together."""
@@ -175,15 +185,19 @@ def bounded(trial: Trial) -> Trial:
     rng, task = Random(f"{trial.seed}/bound"), trial.scenario.task
     if rng.random() >= BOUNDED_SHARE or task.security != "verified":
         return trial
-    touched = sum(block.select * block.width if isinstance(block, Sparse) else block.size for block in task.blocks)
-    bound = 4 ** (len(NAMES) - 1) * (math.isqrt(touched) + 1)
     proof: Literal["exact", "projected"] = "projected" if task.ring.bits == 32 else rng.choice(("exact", "projected"))
     scenario = msgspec.structs.replace(
-        trial.scenario, task=msgspec.structs.replace(task, bound=float(bound), bound_proof=proof)
+        trial.scenario, task=msgspec.structs.replace(task, bound=longest_update(task), bound_proof=proof)
     )
     dies = Crash(_server(rng), AtTransition(*rng.choice(PROVING), rng.choice(MOMENTS)), _down(rng))
     extra: tuple[Fault, ...] = (dies,) if trial.faults and rng.random() < 0.6 else ()
     return Trial(trial.seed, scenario, tuple(dict.fromkeys((*trial.faults, *extra))))
+
+
+def longest_update(task: Task) -> float:
+    """No client of a trial can make an update of a larger norm."""
+    touched = sum(block.select * block.width if isinstance(block, Sparse) else block.size for block in task.blocks)
+    return float(4 ** (len(NAMES) - 1) * (math.isqrt(touched) + 1))
 
 
 def sampled(trial: Trial) -> Trial:

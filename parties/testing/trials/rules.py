@@ -144,7 +144,7 @@ def _after(case: Case, report: RoundReport, model: Model, state: Model) -> tuple
             {"rounds": state.get("rounds", np.zeros(1, dtype=np.int64)) + 1},
         )
     divisor = {"sum": None, "mean": float(len(report.clients))}.get(task.rule, 0.0)
-    divisor = float(sums[WEIGHTS][0]) if divisor == 0.0 else divisor
+    divisor = max(float(sums[WEIGHTS][0]), task.largest_weight or 0.0) if divisor == 0.0 else divisor
     after: Model = {}
     kept: Model = {}
     for name, array in model.items():

@@ -101,3 +101,19 @@ def test_stash_slots_dense_tasks_projections_and_noise_change_what_is_allowed() 
     noisy = task(privacy=Privacy(noise=2.0, delta=1e-6, budget=100.0))
     noise = noise_norm(noisy.doses.values, 50 * 2 + 10)
     assert most(noisy) == (isqrt(most(task())) + 1 + noise) ** 2
+
+
+def test_a_sum_of_weights_that_no_clients_have_proved_shows_who_lied() -> None:
+    blocks = [Dense("a", size=100), Dense("d", size=10), Dense("n", size=1)]
+    fields = {"blocks": blocks, "apply": "weighted-mean", "weights": "n", "bound": 8.0, "largest_weight": 0.5}
+    noisy = task(**fields, privacy=Privacy(noise=2.0, delta=1e-6, budget=100.0))
+    for made, reach in ((task(**fields), 0), (noisy, noisy.noise_reach)):
+        for weight, wrong in ((-reach, False), (-reach - 1, True), (CLIENTS * 2**15 + reach, False)):
+            arrays = {"a": np.zeros(100, np.int64), "d": np.zeros(10, np.int64), "n": np.array([weight])}
+            if not wrong:
+                check_contributions(made, arrays, CLIENTS)
+                continue
+            with pytest.raises(BeyondNormsError, match=r"7 clients of 0 to 0\.5 each cannot weigh"):
+                check_contributions(made, arrays, CLIENTS)
+    with pytest.raises(BeyondNormsError):
+        check_contributions(task(**fields), arrays | {"n": np.array([CLIENTS * 2**15 + 1])}, CLIENTS)

@@ -147,6 +147,16 @@ def test_without_any_weight_there_is_no_mean() -> None:
         average_and_step(made, model(), summed, {}, 2)
 
 
+def test_where_weights_are_proved_the_mean_divides_by_no_less_than_one_clients_largest() -> None:
+    _, summed = weighted(2.0**-20)
+    fields = {"blocks": WEIGHTED, "ring": Ring(64, fraction_bits=20), "bound": 1.0, "largest_weight": 0.25}
+    made = task(apply="weighted-mean", weights="examples", **fields)
+    before = model()
+    for weight, divisor in ((2.0**-20, 0.25), (0.25, 0.25), (0.75, 0.75)):
+        after, _ = average_and_step(made, before, summed | {"examples": np.array([weight])}, {}, 2)
+        assert after["head"].tobytes() == (before["head"] + summed["head"] / divisor).tobytes()
+
+
 def test_a_negative_sum_of_weights_shows_that_somebody_lied() -> None:
     made, summed = weighted(-1.0)
     with pytest.raises(ExcessError, match="'examples' is negative, and no client's weight may be"):

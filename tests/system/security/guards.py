@@ -41,7 +41,9 @@ ONE_FORM = "tests/transport/test_one_form_of_a_key.py"
 REFUSED = "tests/system/security/test_refused_sums.py"
 MALFORMED = "tests/system/security/test_malformed_trees.py"
 BOUND_ROUNDS = "tests/system/security/test_bounds.py"
-BOUND_ATTACKS, BOUND_TERMS = (f"tests/fsl_async/bounds/test_{name}.py" for name in ("attacks", "terms"))
+BOUND_ATTACKS, BOUND_TERMS, BOUND_WEIGHTS = (
+    f"tests/fsl_async/bounds/test_{name}.py" for name in ("attacks", "terms", "weights")
+)
 BOUNDED = "tests/system/security/test_lies_about_bounds.py"
 PLAIN = "tests/fsl_async/test_plain_union_rounds.py"
 ABSENCE = "tests/system/security/test_absence.py"
@@ -178,9 +180,23 @@ GUARDS = (
     Guard(
         "bound: squares sum up to the limit",
         "fsl_async/bounds/sum_of_squares.py",
-        "return total == claimed % wires.field.prime and dot(",
+        "return list(totals) == right and dot(",
         "return dot(",
         (BOUND_ATTACKS,),
+    ),
+    Guard(
+        "bound: what is said of a weight sums up to its own limit",
+        "fsl_async/bounds/terms.py",
+        "return (self.limit, self.largest_weight**2) if self.largest_weight else (self.limit,)",
+        "return (self.limit,)",
+        (BOUND_WEIGHTS,),
+    ),
+    Guard(
+        "bound: a weight is the servers' own word of it",
+        "fsl_async/bounds/server.py",
+        "projected.append(_word_of_weight(terms, elements))",
+        "projected.append(0)",
+        (BOUND_WEIGHTS,),
     ),
     Guard(
         "bound: the sum is of the wires' squares",
@@ -536,7 +552,7 @@ GUARDS = (
     Guard(
         "a client's weight is at least 0",
         "parties/client/arguments.py",
-        "if task.ring.to_integers(weight)[0] < 0:",
+        "if units < 0:",
         "if False:",
         ("tests/parties/server/test_server_rules.py",),
     ),
@@ -590,6 +606,27 @@ GUARDS = (
         "if self._terms is not None and self._squares > largest_square(task, self._terms, clients):",
         "if False:",
         ("tests/fsl_async/server/test_contributions.py",),
+    ),
+    Guard(
+        "a sum of weights is one that clients have proved, and what is none names the other server",
+        CONTRIBUTIONS,
+        "if task.largest_weight and not -reach <= self._weight",
+        "if False and not -reach <= self._weight",
+        ("tests/fsl_async/server/test_contributions.py",),
+    ),
+    Guard(
+        "where weights are proved, a mean divides by no less than one client's largest",
+        RULES,
+        "return max(weight, task.largest_weight or 0.0)",
+        "return weight",
+        (RULES_TESTED, BOUND_ROUNDS),
+    ),
+    Guard(
+        "clients that lie do not reach the least contributors by themselves",
+        "fsl_async/task.py",
+        "if cast(int, self.min_contributors) < least:",
+        "if False:",
+        ("tests/fsl_async/test_task.py",),
     ),
     Guard(
         "who is in no task hears of none",

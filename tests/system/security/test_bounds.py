@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fsl_async.client.bound as library
+import parties.client.arguments as arguments
 from fsl_async import Dense, PeerViolationError, Ring, Sparse, Task
 from fsl_async.bounds import BoundTerms, private_part
 from fsl_async.bounds.client import packed
@@ -26,6 +27,7 @@ from fsl_async.ring import Elements
 from fsl_async.wire.client_digests import pack_digests, unpack_digests
 from fsl_async.wire.messages import Message, Proofs, Submit
 from parties import RequestDeniedError, SumRefusedError, simulate
+from tests.support.bounded import WEIGHT_LIES, with_weight_lies
 
 from .byzantine import CLIENTS, MODEL, TASK, VICTIM, Byzantine, Said, flipped, with_error
 from .meeting import meet
@@ -148,6 +150,55 @@ async def test_a_client_that_cheats_is_left_out_and_nobody_else(
             (evidence,) = await server.evidence.entries()
             assert evidence.kind == "bound"
             assert "mallory" in evidence.about
+
+
+# ---- weights
+
+
+def weighed(method: str) -> Task:
+    blocks = (Sparse("items", rows=64, select=4, width=2), Dense("examples", size=1), Dense("head", size=3))
+    return msgspec.structs.replace(
+        bounded(method), blocks=blocks, apply="weighted-mean", weights="examples", largest_weight=0.5
+    )
+
+
+def of_weight(weight: float, change: float) -> dict[str, object]:
+    return {"items": ([1, 7], np.full((2, 2), change)), "examples": np.array([weight]), "head": np.zeros(3)}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("lie", WEIGHT_LIES, ids=lambda lie: lie.__name__)
+@pytest.mark.parametrize("weight", [-0.1875, 0.5625])
+async def test_a_client_whose_weight_is_none_is_left_out_and_named(
+    method: str, lie: Forge, weight: float, monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock
+) -> None:
+    """Two clients of a tenth and one that takes nearly all of it away: the mean would be as long as it likes."""
+    monkeypatch.setattr(arguments, "_check_weight", lambda task, name, weight: None)
+    with with_weight_lies(lie):
+        async with simulate(weighed(method), ROUND, seed=seed) as network:
+            for name, weighs in (("alice", 0.125), ("mallory", weight), ("bob", 0.125)):
+                async with network.client(name) as client:
+                    await client.submit(of_weight(weighs, 0.125))
+            outcome = await network.finish_round()
+            assert outcome.clients == ("alice", "bob")
+            assert outcome.excluded == {"mallory": "bound"}
+            for server in network.servers:
+                np.testing.assert_allclose(server.model["items"][[1, 7]], 0.25 / 0.5, atol=0.01)
+                (evidence,) = await server.evidence.entries()
+                assert (evidence.kind, "mallory" in evidence.about) == ("bound", True)
+
+
+async def test_a_client_that_weighs_next_to_nothing_moves_the_mean_by_its_bound_over_the_largest_weight(
+    seed: int, autojump_clock
+) -> None:
+    """The others have abstained: what they submit is zeros, and their weight with it."""
+    async with simulate(weighed("exact"), ROUND, seed=seed) as network:
+        for name, weight, change in (("alice", 0.0, 0.0), ("mallory", 2**-10, 0.49), ("bob", 0.0, 0.0)):
+            async with network.client(name) as client:
+                await client.submit(of_weight(weight, change))
+        await network.finish_round()
+        moved = np.linalg.norm(network.model["items"])
+    assert 1.9 < moved <= 1.0 / 0.5
 
 
 # ---- parts that cannot be read, or come twice

@@ -1,4 +1,6 @@
-"""A malicious server in a round that counts contributors: what it lies about is noticed, or gains it nothing more."""
+"""Liars in a round that counts contributors: what a server lies about is noticed, or gains it nothing more; and clients
+that count as often as they can open no row of one honest client where the task withstands so many of them.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,15 @@ import msgspec
 import numpy as np
 import pytest
 
+from fsl_async import MisuseError, Ring, Sparse, Task, kernels
+from fsl_async.client import planting
+from fsl_async.config import RoundConfig
+from fsl_async.geometry import Geometry, RowNumbers
 from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event
+from fsl_async.randomness import Randomness
 from fsl_async.wire.messages import Commitment, Message, Proofs, RowCounts
+from parties import simulate
 
 from .byzantine import CLIENTS, TASK, Byzantine, Said, at_once, flipped
 from .meeting import Account, meet
@@ -213,3 +221,75 @@ async def test_within_what_clients_can_have_it_opens_and_hides_rows_at_will(
     told = [told for told in account.clients.values() if not isinstance(told, BaseException)]
     assert len(told) == len(CLIENTS)
     assert {tuple(each.opened_rows["items"].tolist()) for each in told} == {tuple(rows)}
+
+
+# ---- clients that lie
+
+LONE = 7
+"""A row that one honest client has, and clients that lie choose alone."""
+
+
+def place_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever chooses the lone row and no other plants it in all segments and in every stash slot."""
+    place = planting._place
+
+    def everywhere(
+        config: RoundConfig, index: int, geometry: Geometry, rows: RowNumbers, randomness: Randomness
+    ) -> object:
+        items, positions, left = place(config, index, geometry, rows, randomness)
+        if rows.tolist() != [LONE]:
+            return items, positions, left
+        bins = geometry.bins
+        for segment in range(bins.segments):
+            (spot,) = kernels.Permutation(config.placement_key(index), segment, geometry.rows).forward(rows).tolist()
+            column = spot // bins.positions
+            tree = segment * bins.bins + column % bins.bins
+            items[0][tree], positions[0][tree] = 0, spot - (column - column // bins.bins) * bins.positions
+        for slot in range(1, len(items)):
+            items[slot][0], positions[slot][0] = 0, LONE
+        return items, positions, left
+
+    monkeypatch.setattr(planting, "_place", everywhere)
+
+
+def withstanding(least: int, lying: int, stash: int) -> Task:
+    return Task(
+        name="counted",
+        blocks=(Sparse("items", rows=64, select=2, stash=stash),),
+        ring=Ring(64),
+        updates="any",
+        min_clients=2,
+        max_clients=20,
+        min_contributors=least,
+        lying_clients=lying,
+    )
+
+
+@pytest.mark.parametrize(
+    ("stash", "liars", "least", "trusting"),
+    [(0, 1, 5, False), (1, 1, 6, False), (1, 2, 10, False), (0, 1, 4, True), (1, 1, 4, True), (1, 1, 5, True)],
+)
+async def test_clients_that_plant_one_row_everywhere_open_it_only_where_all_are_trusted(
+    stash: int,
+    liars: int,
+    least: int,
+    trusting: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    autojump_clock: object,
+) -> None:
+    place_everywhere(monkeypatch)
+    if trusting:
+        with pytest.raises(MisuseError, match=f"does not withstand one client .*use at least {5 + stash}"):
+            withstanding(least, 1, stash)
+    task = withstanding(least, 0 if trusting else liars, stash)
+    async with simulate(task, {"items": np.zeros((64, 1), dtype=np.int64)}, seed=seed) as net:
+        for number in range(liars):
+            async with net.client(f"liar-{number}") as liar:
+                await liar.submit({"items": ([LONE], np.zeros((1, 1), dtype=np.int64))})
+        async with net.client("victim") as victim:
+            await victim.submit({"items": ([LONE, 3], np.full((2, 1), 9, dtype=np.int64))})
+        outcome = await net.finish_round()
+        assert len(outcome.clients) == liars + 1
+        assert outcome.opened_rows["items"].tolist() == ([LONE] if trusting else [])
+        assert net.model["items"][LONE].tolist() == [9 if trusting else 0]

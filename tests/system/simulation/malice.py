@@ -8,6 +8,7 @@ the cases, so that honest parties meet malice while they are killed and started 
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import msgspec
 
@@ -17,19 +18,24 @@ from parties.simulation.network import SERVERS
 from parties.testing import trials
 from parties.testing.round_faults import Fault, MaliciousClient, MaliciousServer
 from parties.testing.trials import Member, Trial, Verdict
+from parties.testing.trials.drawing import longest_update
 from parties.testing.trials.drawing_alone import ALONE_FROM, draw_alone
 from parties.testing.trials.drawing_doors import DOORS_FROM, draw_doors
 from parties.testing.trials.drawing_workers import WORKERS_FROM, draw_workers
-from parties.testing.trials.scenario import NAMES
+from parties.testing.trials.rules import with_rule
+from parties.testing.trials.scenario import MILLION, NAMES
 from parties.testing.world import MakeServer
 from tests.system.security.catalogue import ABOUT_PIECES, LIES_TO_CLIENTS, SERVER_ATTACKS, WRONG_ANSWERS, Byzantine
 
-from .villains import Villain, villainies
+from .villains import FALSE_WEIGHTS, Villain, lying_about_weights, villainies
 
-__all__ = ["NOT_DRAWN", "SERVER_MUTATIONS", "draw", "play", "run"]
+__all__ = ["NOT_DRAWN", "SERVER_MUTATIONS", "WEIGHED_FROM", "draw", "draw_weighed", "play", "run"]
 
 SERVERS_SHARE = 0.1
 CLIENTS_SHARE = 0.2
+
+WEIGHED_FROM = 9_000_000
+"""From this seed on, every trial has clients that lie about their weight in a mean with a bound; none before has."""
 
 NOT_HERE = ("inserts a client", "adds an error to its share", "spoils the sum")
 """These write into a store in memory as they speak; here stores are on disks, and a write takes time."""
@@ -59,6 +65,8 @@ def draw(seed: int, *, surely: bool = False, alone: bool = False) -> Trial:
         alone: whether its task is to run one protocol alone, as it does from seed `ALONE_FROM` on in any case; all its
             parties are honest then.
     """
+    if seed >= WEIGHED_FROM:
+        return draw_weighed(seed)
     if seed >= WORKERS_FROM:
         return draw_workers(seed)
     if seed >= DOORS_FROM:
@@ -85,13 +93,35 @@ def draw(seed: int, *, surely: bool = False, alone: bool = False) -> Trial:
     return msgspec.structs.replace(trial, faults=(*malicious, *(trial.faults if keeps else ())))
 
 
+def draw_weighed(seed: int) -> Trial:
+    """The trial of a seed whose task has a bound and weighs its clients, some of which lie about that.
+
+    Example:
+        >>> run(draw_weighed(11)).violations
+        ()
+    """
+    rng, trial = Random(f"{seed}/weighed"), trials.draw(seed % MILLION)
+    bare: dict[str, Any] = {"security": "verified", "privacy": None, "bound": None, "bound_proof": "exact"}
+    bare |= {"min_contributors": None, "lying_clients": 1}  # rules are judged where all rows are opened
+    task = with_rule(msgspec.structs.replace(trial.scenario.task, **bare), rng.choice(("weighted mean", "FedAdam")))
+    proof = rng.choice(("exact", "projected")) if task.ring.bits > 32 else "projected"
+    task = msgspec.structs.replace(
+        task, bound=longest_update(task), bound_proof=proof, largest_weight=float(len(NAMES))
+    )
+    names = rng.sample(NAMES[: trial.scenario.clients], rng.choice((1, 1, 2)))
+    liars = tuple(MaliciousClient(name, rng.choice(FALSE_WEIGHTS)) for name in names)
+    faults = (*liars, *(trial.faults if rng.random() < 0.5 else ()))
+    return Trial(seed, msgspec.structs.replace(trial.scenario, task=task), faults)
+
+
 def _drawn() -> list[str]:
     return [name for name in SERVER_MUTATIONS if name not in NOT_DRAWN]
 
 
 def run(trial: Trial) -> Verdict:
     """Run a trial, with whoever its plan calls malicious, and judge it."""
-    return trials.run(trial, play)
+    with lying_about_weights():
+        return trials.run(trial, play)
 
 
 class _Malice(trials.Malice):

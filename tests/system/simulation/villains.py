@@ -3,6 +3,7 @@
     malformed trees                     those of `tests.system.security.malformations`, in tasks with verified security
     different data for each server      commitments, dense digests, announced parts; a submission to one of them alone
     false proofs of a bound             another element, salt or digest, in tasks with a bound
+    false weights                       below 0, or above the largest, in tasks with a bound that weigh their clients
     more than one submission            a second content, the same again and again
     no message at all                   random bytes on a channel that was honestly made
 
@@ -13,7 +14,7 @@ clients' digits must come out exactly in both cases.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -30,7 +31,7 @@ from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import ChannelError, FslError
 from fsl_async.protocols import client as protocol
 from fsl_async.protocols.entry import Leave
-from fsl_async.ring import Elements
+from fsl_async.ring import Elements, RingIntegers
 from fsl_async.wire.messages import Receipt
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes, forests_of
 from parties.client.client import Client
@@ -40,10 +41,11 @@ from parties.client.submitting import Submitter
 from parties.errors import RoundClosedError
 from parties.outcome import SubmissionReceipt
 from parties.testing.trials import Member
+from tests.support.bounded import proves_all_but_the_weight, with_weight_lies
 from tests.system.security.catalogue import MALFORMATIONS, Forgery, Malformation, Workshop
 from tests.system.security.forgeries import Grown, round_of
 
-__all__ = ["VILLAINIES", "Villain", "villainies"]
+__all__ = ["FALSE_WEIGHTS", "VILLAINIES", "Villain", "lying_about_weights", "villainies"]
 
 ATTEMPTS = 20
 LONGEST_ANSWER = 2**20
@@ -56,6 +58,7 @@ BITS = 100
 Sent: TypeAlias = Iterator[tuple[int, Draft]]
 Spoil: TypeAlias = Callable[["_Spoiler", Draft], Sent]
 """What is sent in place of a draft: to which server which one, in this order."""
+Weigh: TypeAlias = Callable[[int], int] | None
 
 
 class Villain(Member):
@@ -88,7 +91,8 @@ class _Spoiler(Client):
     def __init__(self, setup: ClientSetup, villain: Villain) -> None:
         super().__init__(setup)
         self.chance = np.random.default_rng(list(setup.randomness(16)))
-        self._actor.submitter = _SpoiledSubmissions(self._actor.submitter, partial(self._deliver, villain))
+        villainy, deliver = VILLAINIES[villain.name_of_villainy], partial(self._deliver, villain)
+        self._actor.submitter = _SpoiledSubmissions(self._actor.submitter, deliver, villainy.weight)
 
     async def _deliver(self, villain: Villain, draft: Draft) -> SubmissionReceipt:
         villainy = VILLAINIES[villain.name_of_villainy]
@@ -121,14 +125,22 @@ class _Spoiler(Client):
 class _SpoiledSubmissions(Submitter):
     """Submissions with trees of their own, delivered in another way."""
 
-    def __init__(self, honest: Submitter, deliver: Callable[[Draft], Awaitable[SubmissionReceipt]]) -> None:
+    def __init__(
+        self, honest: Submitter, deliver: Callable[[Draft], Awaitable[SubmissionReceipt]], weight: Weigh
+    ) -> None:
         self.__dict__.update(vars(honest))
         self._deliver = deliver
+        self._weight = weight
 
     async def submit(
         self, config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements], mark: bytes
     ) -> SubmissionReceipt:
         self._participation.forget_session()  # the trees of a retrieval, too, are on the servers already
+        task = config.shape
+        if self._weight is not None and task.largest_weight:
+            place = next(index for index, block in task.dense_blocks() if block.name == task.weights)
+            weight = RingIntegers(np.array([self._weight(task.largest_weight_integer)], dtype=object))
+            dense = {**dense, place: task.ring.encode(weight, 2 ** (task.ring.bits - 1) - 1, "a false weight")}
         return await super().submit(config, sparse, dense, mark)
 
     async def deliver(self, draft: Draft) -> SubmissionReceipt:
@@ -145,6 +157,7 @@ class Villainy(msgspec.Struct, frozen=True):
         dense: whether it takes a dense block.
         counted: whether it takes a task that counts contributors.
         bounded: whether it takes a task with a bound.
+        weight: from the largest weight to the one that it has, in units of the ring; it takes a task that proves them.
         babbles: whether it also sends what is no message.
     """
 
@@ -154,6 +167,7 @@ class Villainy(msgspec.Struct, frozen=True):
     dense: bool = False
     counted: bool = False
     bounded: bool = False
+    weight: Weigh = None
     babbles: bool = False
 
 
@@ -366,6 +380,9 @@ VILLAINIES: dict[str, Villainy] = {
     "another element in the proof of a bound": Villainy(_where_bounded(_another_element), bounded=True),
     "another salt of the proof of a bound": Villainy(_where_bounded(_of_another_salt), bounded=True),
     "another digest of a bound's proof to one server": Villainy(_where_bounded(_another_bound_digest), bounded=True),
+    "a weight just below 0": Villainy(_where_bounded(_as_it_is), bounded=True, weight=lambda most: -1),
+    "a weight far below 0": Villainy(_where_bounded(_as_it_is), bounded=True, weight=lambda most: -3 * most),
+    "a weight above the largest": Villainy(_where_bounded(_as_it_is), bounded=True, weight=lambda most: most + 1),
     "another part announced than sent": Villainy(_another_part_announced),
     "seeds committed to in another's name": Villainy(_anothers_seeds),
     "a submission to one server alone": Villainy(_one_server_alone),
@@ -375,10 +392,19 @@ VILLAINIES: dict[str, Villainy] = {
 }
 
 
+FALSE_WEIGHTS = tuple(name for name, villainy in VILLAINIES.items() if villainy.weight is not None)
+
+
+def lying_about_weights() -> AbstractContextManager[object]:
+    """For as long as it lasts, a weight that no honest client has is proved as well as it can be."""
+    return with_weight_lies(proves_all_but_the_weight)
+
+
 def villainies(task: Task) -> Iterator[str]:
     """Those that a task has room for."""
     for name, villainy in VILLAINIES.items():
         fits = (task.verified or not villainy.verified) and (any(task.dense_blocks()) or not villainy.dense)
         fits &= task.bound is not None or not villainy.bounded
+        fits &= task.largest_weight is not None or villainy.weight is None
         if fits and (task.min_contributors is not None or not villainy.counted):
             yield name
