@@ -28,7 +28,7 @@ from fsl_async.protocols.ssa.states import Terms
 from fsl_async.randomness import SeededSource
 from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.union import pack_union
-from fsl_async.wire import forward_messages, messages
+from fsl_async.wire import messages
 from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.codec import encode
 from fsl_async.wire.public_part import ALL_ROWS, Layout, Part, Trees
@@ -213,12 +213,6 @@ def _messages() -> dict[str, Any]:
         (messages.SharePiece(round_id, 70_000), b"piece"),
         (messages.Conclusion(round_id, part), b""),
         (messages.Abort(round_id, "too few clients"), b""),
-        (_offer(round_id, part), b""),
-        (forward_messages.PartFollows(5), b"part"),
-        (forward_messages.PartWanted(5), b""),
-        (forward_messages.PartUnwanted(6), b""),
-        (forward_messages.PartLater(7), b""),
-        (forward_messages.PartTaken(5), b""),
     ]
     return {
         f"{number:02} {type(message).__name__}": {
@@ -228,12 +222,6 @@ def _messages() -> dict[str, Any]:
         }
         for number, (message, bulk) in enumerate(examples)
     }
-
-
-def _offer(round_id: bytes, part: bytes) -> forward_messages.OfferPart:
-    return forward_messages.OfferPart(
-        number=5, round_id=round_id, client=CLIENT, purpose="submit", query=0, part=part, size=4
-    )
 
 
 def _lists() -> dict[str, Any]:

@@ -80,7 +80,6 @@ class Domain(Enum):
     ENROLMENT = b"fsl.enrolment"
     VOUCHER = b"fsl.voucher"
     SERVED = b"fsl.served"
-    LINK = b"fsl.link"
     TOKEN = b"fsl.token"
     STORED = b"fsl.stored"
     SIMULATION = b"fsl.simulation"

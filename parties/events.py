@@ -19,8 +19,6 @@ __all__ = [
     "ClientMet",
     "ClientsDrawn",
     "ConnectionFailed",
-    "DoorLost",
-    "DoorMet",
     "Enrolled",
     "Evaluated",
     "EvidenceKind",
@@ -181,22 +179,6 @@ class PeerMet(ServerEvent, frozen=True, kw_only=True):
 class PeerLost(ServerEvent, frozen=True, kw_only=True):
     """The two servers are no longer connected."""
 
-    explanation: str
-
-
-class DoorMet(ServerEvent, frozen=True, kw_only=True):
-    """A door is connected with the core; it runs on `host`, as the process of that number there."""
-
-    door: str
-    host: str
-    process: int
-
-
-class DoorLost(ServerEvent, frozen=True, kw_only=True):
-    """A door is no longer connected; the `clients` connections that it had are over."""
-
-    door: str
-    clients: int
     explanation: str
 
 

@@ -154,34 +154,6 @@ class RoundStatus(msgspec.Struct, frozen=True, kw_only=True):
     waiting_for: str
 
 
-class DoorStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A door of a server: one that is connected with the core, or that `serve` keeps and that is not.
-
-    Attributes:
-        name: its name.
-        host: where it runs, as it says itself; empty while it has never been connected.
-        process: the number of its process there; 0 while there is none.
-        connected: whether the core has it.
-        since: since when, in seconds since 1970; 0 while it is not connected.
-        clients: how many connections of clients it has.
-        requests: how many requests of clients it has brought since then.
-        stored_bytes: of public parts and shares that it has stored for them.
-        forwards_waiting: how many parts it has been told to forward, and has not yet.
-        restarts: how often this server has started it again.
-    """
-
-    name: str
-    host: str = ""
-    process: int = 0
-    connected: bool = False
-    since: float = 0.0
-    clients: int = 0
-    requests: int = 0
-    stored_bytes: int = 0
-    forwards_waiting: int = 0
-    restarts: int = 0
-
-
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A worker that computes for a server.
 
@@ -263,9 +235,6 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
         rounds_done: how many rounds have been done since the server's first start.
         rounds_aborted: how many were aborted since then, including those whose sum was refused.
         privacy: what is spent of the privacy budget; None where the task has none.
-        doors: its doors; None where clients connect to the server itself.
-        forwards_waiting: how many parts are to be forwarded to the other server and have not been, with doors or
-            without.
         blobs: where its bulk is; None where that is not known.
         engine: what computes its rounds; None where its own process does.
     """
@@ -288,8 +257,6 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     rounds_done: int
     rounds_aborted: int
     privacy: PrivacyStatus | None = None
-    doors: tuple[DoorStatus, ...] | None = None
-    forwards_waiting: int = 0
     blobs: BlobsStatus | None = None
     engine: EngineStatus | None = None
 

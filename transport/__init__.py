@@ -49,7 +49,7 @@ from transport.noise import KeyPair
 from transport.pace import Pace
 from transport.preamble import Kind, Role
 from transport.socket_transport import SocketTransport
-from transport.tcp import Port, TcpTransport
+from transport.tcp import TcpTransport
 from transport.unix import UnixTransport
 
 __all__ = [
@@ -79,7 +79,6 @@ __all__ = [
     "NoPlace",
     "Observe",
     "Pace",
-    "Port",
     "Progress",
     "Randomness",
     "RecordError",

@@ -58,27 +58,12 @@ def log_failure(origin: str, error: FslError) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """The answer to a client that is let in and that something is kept for from then on.
-
-    Attributes:
-        welcome: what the client is told.
-        handler: serves its channel, in place of the service's handler.
-        over: called once the connection has ended, however it ends, or the handshake fails after all.
-    """
-
-    welcome: bytes
-    handler: Handler
-    over: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
 class Service:
     """What a listener needs to know.
 
     Attributes:
         settings: what this endpoint brings to handshakes.
-        admit: decides about each client; it may answer with a `Visit` in place of the text of a welcome.
+        admit: decides about each client.
         handler: serves each admitted one.
         limits: what strangers are allowed.
         observe: called for every connection that failed.
@@ -88,7 +73,7 @@ class Service:
     """
 
     settings: HandshakeSettings
-    admit: Admit | Callable[[bytes, bytes], Awaitable[Visit | Refusal]]
+    admit: Admit
     handler: Handler
     limits: Limits = field(default_factory=Limits)
     observe: Observe = log_failure
@@ -140,46 +125,33 @@ class Listener:
         """Handles one connection, for which a place has been taken."""
         with ExitStack() as taken:
             taken.callback(self._room.release)
-            attending = _Attending(taken, self._service.handler)
             try:
-                async with await self._welcome(stream, origin, attending) as channel:
-                    await attending.handler(channel)
+                async with await self._welcome(stream, origin, taken) as channel:
+                    await self._service.handler(channel)
             except* FslError as errors:
                 for error in leaves(errors):
                     self._service.observe(origin, error)
             finally:
                 await trio.aclose_forcefully(stream)
 
-    async def _welcome(self, stream: trio.abc.Stream, origin: str, attending: _Attending) -> SecureChannel:
-        """Shakes hands in time; the places that the connection occupies from then on go into what it has taken."""
+    async def _welcome(self, stream: trio.abc.Stream, origin: str, taken: ExitStack) -> SecureChannel:
+        """Shakes hands in time; the places that the connection occupies from then on go into `taken`."""
         if not self._rate.admits(origin):
             raise TurnedAwayError(f"more than {self._service.limits.handshakes_per_second:g} connections per second")
         deadline = self._service.settings.deadline
         with trio.CancelScope() as yielding, self._handshakes.entered(origin, yielding):
             with trio.move_on_after(deadline):
-                return await respond(Wire(stream), self._service.present_settings(), partial(self._admit, attending))
+                return await respond(Wire(stream), self._service.present_settings(), partial(self._admit, taken))
             raise HandshakeTimeoutError(f"the client did not finish its handshake within {deadline:g} s")
         raise TurnedAwayError("its handshake hung while newer ones waited; it was the oldest where there were most")
 
-    async def _admit(self, attending: _Attending, key: bytes, payload: bytes) -> bytes | Refusal:
+    async def _admit(self, taken: ExitStack, key: bytes, payload: bytes) -> bytes | Refusal:
         answer = await self._service.admit(key, payload)
         if isinstance(answer, Refusal):
             return answer
-        if isinstance(answer, Visit):
-            attending.taken.callback(answer.over)
-            attending.handler = answer.handler
-            answer = answer.welcome
         place = self._service.place(key, payload)
         shortage = self._places.shortage(place)
         if shortage is not None:
             return NoPlace(shortage)
-        attending.taken.enter_context(self._places.entered(place))
+        taken.enter_context(self._places.entered(place))
         return answer
-
-
-@dataclass(slots=True)
-class _Attending:
-    """One connection: the places that it has taken, and who serves it."""
-
-    taken: ExitStack
-    handler: Handler

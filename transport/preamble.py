@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from transport.errors import ForeignPeerError, KindMismatchError, RoleMismatchError, VersionMismatchError
 
 MAGIC = b"\x1fFS\n"
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 PREAMBLE_SIZE = 8
 
 _DOMAIN = b"fsl-async channel prologue\0"
@@ -32,17 +32,12 @@ _DOMAIN = b"fsl-async channel prologue\0"
 class Role(enum.IntEnum):
     """What an endpoint is in a deployment.
 
-    Anybody may claim a role; only the static key proves who it is. Clients dial servers, servers dial each other, and a
-    server's doors dial its core, which is the same server at an address for doors alone.
+    Anybody may claim a role; only the static key proves who it is. Clients dial servers, servers dial each other.
     """
 
     CLIENT = 1
     SERVER_0 = 2
     SERVER_1 = 3
-    DOOR_0 = 4
-    DOOR_1 = 5
-    CORE_0 = 6
-    CORE_1 = 7
 
 
 _DIALS: frozenset[tuple[int, int]] = frozenset(
@@ -51,8 +46,6 @@ _DIALS: frozenset[tuple[int, int]] = frozenset(
         (Role.CLIENT, Role.SERVER_1),
         (Role.SERVER_0, Role.SERVER_1),
         (Role.SERVER_1, Role.SERVER_0),
-        (Role.DOOR_0, Role.CORE_0),
-        (Role.DOOR_1, Role.CORE_1),
     }
 )
 """Who dials whom."""
@@ -126,7 +119,7 @@ def require_magic(data: bytes) -> None:
 def require_roles(initiator: int, responder: int) -> None:
     """Refuses a pair of roles that never connect in this direction.
 
-    Clients dial servers, servers dial each other, and doors dial the core of their own server.
+    Clients dial servers and servers dial each other.
 
     Raises:
         RoleMismatchError: the two do not fit; the message gives both.

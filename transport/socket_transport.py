@@ -13,7 +13,7 @@ import trio
 from fsl_async.errors import MisuseError
 from transport.interface import Transport
 from transport.listener import Service
-from transport.tcp import Port, TcpTransport, split_address
+from transport.tcp import TcpTransport, split_address
 from transport.unix import SCHEME, UnixTransport, socket_path
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?!\d+$)")
@@ -23,18 +23,10 @@ class SocketTransport(Transport):
     """Connects over TCP or Unix-domain sockets, as each address says.
 
     "host:port" and "[host]:port" are TCP, "unix:/absolute/path" is a Unix-domain socket; other addresses are refused.
-
-    Args:
-        port: whether further processes may listen at the port at which this one does; a Unix-domain socket is always
-            one process's own.
-        mode: the permission bits of Unix-domain sockets; see `UnixTransport`.
-
-    Raises:
-        MisuseError: ports are to be shared, and this system cannot.
     """
 
-    def __init__(self, port: Port = Port.OWN, mode: int | None = None) -> None:
-        self._tcp, self._unix = TcpTransport(port), UnixTransport(mode)
+    def __init__(self) -> None:
+        self._tcp, self._unix = TcpTransport(), UnixTransport()
 
     async def connect(self, address: str) -> trio.abc.Stream:
         """Opens a connection; see `Transport.connect`."""

@@ -42,13 +42,7 @@ class UnixTransport(Transport):
     """Connects processes of one host.
 
     An address is "unix:" and an absolute path of at most 107 bytes, such as "unix:/run/fsl-async/s0.sock".
-
-    Args:
-        mode: the permission bits of sockets that are listened at, of which the umask may take some; None: all of them.
     """
-
-    def __init__(self, mode: int | None = None) -> None:
-        self._mode = mode
 
     async def connect(self, address: str) -> trio.abc.Stream:
         """Opens a connection to a socket; see `Transport.connect`."""
@@ -76,7 +70,7 @@ class UnixTransport(Transport):
         LISTEN.require_trio()
         path = socket_path(address)
         listener = Listener(replace(service, limits=within_descriptors(service.limits)))
-        async with _bound(path, address, self._mode) as listening:
+        async with _bound(path, address) as listening:
             task_status.started(address)
             await listener.serve(partial(accept, trio.SocketListener(listening), _origin))
 
@@ -102,15 +96,13 @@ def socket_path(address: str) -> Path:
 
 
 @asynccontextmanager
-async def _bound(path: Path, address: str, mode: int | None) -> AsyncIterator[trio.socket.SocketType]:
+async def _bound(path: Path, address: str) -> AsyncIterator[trio.socket.SocketType]:
     """A socket that listens at a path, and is removed from there afterwards if it still is ours.
 
     It listens until it is removed: what does not answer may be replaced by somebody else.
     """
     with system.socket(system.AF_UNIX, system.SOCK_STREAM) as bare:
         bare.setblocking(False)
-        if mode is not None:
-            os.fchmod(bare.fileno(), mode)  # before it has a path, so that nobody connects in between
         try:
             async with _alone_in(path.parent):
                 _remove_left_over(path, address)

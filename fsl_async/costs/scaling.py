@@ -45,8 +45,6 @@ Part: TypeAlias = Literal[
     "event loop",
     "files",
     "writer",
-    "doors",
-    "core",
     "disk",
     "link between servers",
     "network of the workers",
@@ -86,16 +84,12 @@ class Retrieval:
     Its submission has the trees of the retrieval, as in a task with `updates = "retrieved"`: nothing comes twice.
 
     Attributes:
-        loop: the event loop of a server without doors.
-        writer: the thread that writes its store.
-        core: a core with doors.
-        door: a door.
+        loop: the event loop.
+        writer: the thread that writes the store.
     """
 
     loop: Line
     writer: Line
-    core: Line
-    door: Line
 
 
 @dataclass(frozen=True)
@@ -104,11 +98,9 @@ class Constants:
 
     Attributes:
         machine: where this was measured.
-        loop: the event loop of a server without doors.
-        writer: the thread that writes its store.
-        bulk: without doors, other threads that hash bulk and write it to files.
-        core: a core with doors, without evaluation.
-        door: a door, forwarding included.
+        loop: the event loop.
+        writer: the thread that writes the store.
+        bulk: other threads that hash bulk and write it to files.
         submission: evaluation, for each submission.
         leaf: evaluation, for each leaf.
         plane: evaluation, for each block of 16 bytes under a leaf.
@@ -119,7 +111,7 @@ class Constants:
         written: bytes that reach the disk for each byte that comes in.
         record: bytes that the store keeps of a client beside its bulk.
         disk: bytes that the disk writes in a second, durably.
-        waiting: bytes of memory of a core for each client in a round.
+        waiting: bytes of memory of a server for each client in a round.
         partial: for each byte of a worker's partial sum: received through TLS, and added to the sum.
         retrieval: what a retrieval before a submission adds; None where it was not measured.
     """
@@ -128,8 +120,6 @@ class Constants:
     loop: Line
     writer: Line
     bulk: Line
-    core: Line
-    door: Line
     submission: float
     leaf: float
     plane: float
@@ -150,8 +140,6 @@ ANOTHER_MACHINE = Constants(
     loop=Line(4.2e-3, 3.6e-3),
     writer=Line(0.8e-3, 0.8e-3),
     bulk=Line(0.5e-3, 1.2e-3),
-    core=Line(2.4e-3, 1.3e-3),
-    door=Line(4.2e-3, 6.4e-3),
     submission=0.26e-3,
     leaf=2.2e-9,
     plane=1.2e-9,
@@ -163,9 +151,7 @@ ANOTHER_MACHINE = Constants(
     record=3_000,
     disk=1700e6,
     waiting=2_000,
-    retrieval=Retrieval(
-        loop=Line(1.6e-3, 0.3e-3), writer=Line(0.4e-3, 0.0), core=Line(1.8e-3, 0.4e-3), door=Line(2.9e-3, 0.1e-3)
-    ),
+    retrieval=Retrieval(loop=Line(1.6e-3, 0.3e-3), writer=Line(0.4e-3, 0.0)),
 )
 
 
@@ -224,7 +210,6 @@ class Host:
 
     Attributes:
         threads: processors of the host.
-        doors: its doors; 0 where the server is one process.
         network: bits that it receives from clients in a second.
         link: bits that the servers send each other in a second, each way.
         servers: how many servers share the processors: 1, or 2 where both are on one machine.
@@ -238,7 +223,6 @@ class Host:
     """
 
     threads: int = 2
-    doors: int = 0
     network: float = 10e9
     link: float = 1e9
     servers: int = 1
@@ -249,8 +233,6 @@ class Host:
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise MisuseError(f"threads: at least 1 expected, got {self.threads}")
-        if not 0 <= self.doors <= 1_000:
-            raise MisuseError(f"doors: a number from 0 to 1000 expected, got {self.doors}")
         if not (self.network > 0 and self.link > 0):
             raise MisuseError("network and link: bits per second above 0 expected")
 
@@ -288,25 +270,22 @@ def stages(load: Load, host: Host, constants: Constants) -> tuple[Stage, ...]:
     size, disk = load.size, (constants.written * load.size + constants.record) / constants.disk
     if host.answers:
         constants = _with_retrieval(constants)
-    before = (
-        (Stage("doors", constants.door.at(size), host.doors),)
-        if host.doors
-        else (Stage("event loop", constants.loop.at(size)), Stage("files", constants.bulk.at(size), host.threads))
-    )
-    after = Stage("core", constants.core.at(size)) if host.doors else Stage("writer", constants.writer.at(size))
     if host.workers is None:
         adding: tuple[Stage, ...] = (Stage("evaluation", evaluation(load, constants), host.threads),)
     else:
         adding = _on_workers(load, host.workers, constants)
     if host.answers:
         adding += (Stage("answers", host.answers, host.threads),)
-    busy = sum(stage.work for stage in (*before, after, *adding) if stage.computes)
+    loop, files = Stage("event loop", constants.loop.at(size)), Stage("files", constants.bulk.at(size), host.threads)
+    writer = Stage("writer", constants.writer.at(size))
+    busy = sum(stage.work for stage in (loop, files, writer, *adding) if stage.computes)
     return (
         Stage("network", 8 * size / host.network, computes=False),
-        *before,
+        loop,
+        files,
         Stage("disk", disk, computes=False),
         Stage("link between servers", 8 * load.part / 2 / host.link, computes=False),
-        after,
+        writer,
         *adding,
         Stage("processors", host.servers * busy + host.clients, host.threads),
     )
@@ -317,13 +296,7 @@ def _with_retrieval(constants: Constants) -> Constants:
     asking = constants.retrieval
     if asking is None:
         return constants
-    return replace(
-        constants,
-        loop=constants.loop + asking.loop,
-        writer=constants.writer + asking.writer,
-        core=constants.core + asking.core,
-        door=constants.door + asking.door,
-    )
+    return replace(constants, loop=constants.loop + asking.loop, writer=constants.writer + asking.writer)
 
 
 def _on_workers(load: Load, workers: Workers, constants: Constants) -> tuple[Stage, ...]:
@@ -405,17 +378,15 @@ def ending(load: Load, host: Host, constants: Constants, clients: int) -> float:
     return constants.ending + folded + load.share * (constants.conclusion + 8 / host.link)
 
 
-def memory_bytes(server: float, door: float, host: Host, constants: Constants, clients: int) -> float:
-    """The most bytes of memory that a server's processes hold at a time.
+def memory_bytes(server: float, constants: Constants, clients: int) -> float:
+    """The most bytes of memory that a server's process holds at a time.
 
     Args:
-        server: of the server's own process (`parties.deployment.memory_need`), without what it holds for each client.
-        door: of each door.
-        host: what the server runs on.
+        server: what it holds (`parties.deployment.memory_need`) without what it holds for each client.
         constants: what the machine takes.
         clients: how many are in a round.
     """
-    return server + clients * constants.waiting + host.doors * door
+    return server + clients * constants.waiting
 
 
 def stored_bytes(load: Load, constants: Constants, clients: int) -> float:

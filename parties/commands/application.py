@@ -19,7 +19,6 @@ from parties.commands.backup import backup
 from parties.commands.bench_command import bench
 from parties.commands.clients import clients
 from parties.commands.demo_command import demo
-from parties.commands.door import door
 from parties.commands.enrol import enrol
 from parties.commands.keygen import keygen
 from parties.commands.operating import log_level, rounds, status, tasks
@@ -47,7 +46,6 @@ app = App(
 for command in (
     backup,
     demo,
-    door,
     enrol,
     keygen,
     log_level,

@@ -37,7 +37,6 @@ def of_this_machine(
     *,
     task: Path | None = None,
     constants: Path | None = None,
-    doors: int | None = None,
     network: float | None = None,
     link: float | None = None,
     rows: int | None = None,
@@ -65,7 +64,7 @@ def of_this_machine(
         (generate), a whole round, the paper's recommendation network (din), how costs grow with the size (growth), a
         round of a thousand actors in one process against the same in bare trio (actors), authenticated answers beside
         plain ones (retrieval), a bounded update beside the same without a bound, and noise (bounds), the paper's
-        sketch beside verified trees (sketch), what a server and its doors take for each client (server), what workers
+        sketch beside verified trees (sketch), what a server takes for each client (server), what workers
         of a cluster take beside the server's own process (cluster, with the extra `dask`), or all of it but actors,
         server and cluster, which takes about five minutes.
     task:
@@ -73,8 +72,6 @@ def of_this_machine(
     constants:
         With `--task`: the file in which `bench server --calibrate` has stored what it measured on this machine; by
         default it is measured now, in about two minutes.
-    doors:
-        With `--task`: the doors of the server; by default none.
     network:
         With `--task`: the bandwidth from the clients to a server in megabits per second; by default 10,000.
     link:
@@ -99,7 +96,7 @@ def of_this_machine(
         With `server`: this figure alone; may be given several times. Without it, all but `large`, which takes memory
         of many gigabytes.
     calibrate:
-        With `server`: measure the constants of `plan --doors` instead, in about two minutes, and store them in this
+        With `server`: measure the constants of `plan --constants` instead, in about two minutes, and store them in this
         file.
     targets:
         For developers of the kernels: each figure's targets, and whether they are met.
@@ -116,7 +113,7 @@ def of_this_machine(
     options = Options(rows, select, width, bits, clients, threads)
     report = BenchReport(f"bench {suite}" if suite else "bench", form, targets=targets)
     of_a_suite = options.given or threads is not None or bool(isa) or write is not None
-    of_a_task = {"constants": constants, "doors": doors, "network": network, "link": link}
+    of_a_task = {"constants": constants, "network": network, "link": link}
 
     def work() -> None:
         if task is not None:
@@ -129,7 +126,6 @@ def of_this_machine(
             asked = Asked(
                 task,
                 constants,
-                doors or 0,
                 NETWORK if network is None else network,
                 LINK if link is None else link,
             )

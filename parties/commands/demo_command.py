@@ -25,7 +25,6 @@ def demo(
             "TCP or over Unix-domain sockets."
         ),
     ] = "memory",
-    doors: int = 0,
     compute: Annotated[
         Literal["threads", "dask"],
         Parameter(
@@ -45,11 +44,9 @@ def demo(
         The number of rounds.
     seed:
         Seed of the division of the text among the clients; with --transport memory, of all randomness.
-    doors:
-        With --transport tcp, how many doors each server has: processes of their own that take its clients.
     """
     from parties.commands.demo.run import run_demo
 
     report = Report("demo", form)
-    sizes = {"clients": clients, "rounds": rounds, "seed": seed, "doors": doors}
+    sizes = {"clients": clients, "rounds": rounds, "seed": seed}
     return run(report, partial(run_demo, **sizes, transport=transport, compute=compute, report=report))

@@ -11,11 +11,8 @@ from parties.commands.running import FormatFlag, run_plainly
 __all__ = ["keygen"]
 
 
-def keygen(path: Path, *, name: str = "", channel_of: Path | None = None, form: FormatFlag = "text") -> int:
+def keygen(path: Path, *, name: str = "", form: FormatFlag = "text") -> int:
     """Make a party's keys: PATH (secret, readable by its owner only), and PATH with the suffix .pub (public).
-
-    With --channel-of no keys are made: PATH gets the channel key of a server that has keys, for its doors, and not the
-    key with which it signs.
 
     Parameters
     ----------
@@ -23,8 +20,6 @@ def keygen(path: Path, *, name: str = "", channel_of: Path | None = None, form: 
         The secret file to write, such as alice.key; an existing file is not overwritten.
     name:
         The party's name; by default the name of the file without its suffix.
-    channel_of:
-        The secret file of the server's keys.
     """
     report = Report("keygen", form)
 
@@ -36,9 +31,6 @@ def keygen(path: Path, *, name: str = "", channel_of: Path | None = None, form: 
             raise MisuseError(
                 f"path: the name of a file to write the secret keys to expected, as alice.key, got {path}"
             )
-        if channel_of is not None:
-            _write_channel_key(report, path, channel_of, name)
-            return
         identity = Identity.generate(name or path.stem)
         public = identity.save_both(path)
         keys = identity.public
@@ -54,17 +46,3 @@ def keygen(path: Path, *, name: str = "", channel_of: Path | None = None, form: 
         )
 
     return run_plainly(report, work)
-
-
-def _write_channel_key(report: Report, path: Path, channel_of: Path, name: str) -> None:
-    from parties.identity.channel_keys import ChannelKeys
-    from parties.identity.keys import Identity
-
-    if name:
-        raise MisuseError("--name and --channel-of: the channel key keeps the name of the keys that it is taken from")
-    keys = ChannelKeys.of(Identity.load(channel_of))
-    keys.save(path)
-    report.result(
-        f"{path}: the channel key of {keys.name} alone, for its doors; keep it, it answers connections as {keys.name}",
-        {"name": keys.name, "secret": str(path), "channel": keys.public.hex()},
-    )

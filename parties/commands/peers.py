@@ -33,14 +33,7 @@ def list_of_peers(task: Path, *, form: FormatFlag = "text") -> int:
 
         servers = list_servers(task)
         rows = [
-            [
-                one.name,
-                f"{one.address} (link {one.link})" if one.link else one.address,
-                one.operator,
-                short(one.channel),
-                short(one.statement),
-                one.revoked_at,
-            ]
+            [one.name, one.address, one.operator, short(one.channel), short(one.statement), one.revoked_at]
             for one in servers
         ]
         report.result(
@@ -53,14 +46,7 @@ def list_of_peers(task: Path, *, form: FormatFlag = "text") -> int:
 
 @peers.command(name="add")
 def add_to_peers(
-    task: Path,
-    public: Path,
-    *,
-    server: int,
-    address: str = "",
-    operator: str = "",
-    link: str = "",
-    form: FormatFlag = "text",
+    task: Path, public: Path, *, server: int, address: str = "", operator: str = "", form: FormatFlag = "text"
 ) -> int:
     """Write a server's keys into a task file; afterwards all parties need the new file.
 
@@ -76,8 +62,6 @@ def add_to_peers(
         Where the server listens, host:port; if left out, the address stays as it is.
     operator:
         Who runs the server, for people to read; if left out, it stays as it is.
-    link:
-        Where S0 takes S1, host:port, if S0 has doors; if left out, it stays as it is.
     """
     report = Report("peers add", form)
 
@@ -88,8 +72,7 @@ def add_to_peers(
         _check_number(server)
         check_public(public)
         _check_address(address)
-        _check_address(link)
-        row = add_server(task, server, PublicIdentity.load(public), address, operator, link)
+        row = add_server(task, server, PublicIdentity.load(public), address, operator)
         report.result(
             f"{task}: {row.name} at {row.address} has channel key {short(row.channel)}; give the file to everybody",
             {"file": str(task), "server": asdict(row)},

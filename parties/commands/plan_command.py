@@ -36,7 +36,6 @@ def plan(
     calibrate: bool = False,
     paper: bool = False,
     plot: Path | None = None,
-    doors: int | None = None,
     threads: int | None = None,
     memory: float | None = None,
     disk: float | None = None,
@@ -53,7 +52,7 @@ def plan(
 ) -> int:
     """Compute what a task will cost, whether that pays, and what to change; nothing is run.
 
-    With --doors, --threads, --memory, --disk, --network, --workers, --constants or --day it plans a server's host
+    With --threads, --memory, --disk, --network, --workers, --constants or --day it plans a server's host
     instead: what it is capable of, what it outgrows first, and what would move that.
 
     Parameters
@@ -102,8 +101,6 @@ def plan(
     plot:
         Plot the upload against k/m, or the day by the hour, into this file (.svg, .pdf or .png); needs the extra
         `plot`.
-    doors:
-        A server's doors; 0: it is one process.
     threads:
         The processors of a server's host; by default as many as --cores.
     memory:
@@ -152,7 +149,7 @@ def plan(
         "security": security,
     }
 
-    asked = (doors, threads, memory, disk, network, workers, worker_network, hourly, constants)
+    asked = (threads, memory, disk, network, workers, worker_network, hourly, constants)
     of_a_server = day or any(option is not None for option in asked)
 
     def crew() -> Workers | None:
@@ -177,7 +174,6 @@ def plan(
                 clients=counted,
                 host=Host(
                     threads=cores if threads is None else threads,
-                    doors=doors or 0,
                     network=1e6 * (10_000 if network is None else network),
                     link=1e6 * link,
                     workers=crew(),

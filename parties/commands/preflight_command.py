@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["preflight"]
 
 
-def preflight(config: Path, *, door: bool = False, form: FormatFlag = "text") -> int:
+def preflight(config: Path, *, form: FormatFlag = "text") -> int:
     """Check whether a server or a client can start: its file, all files that this names, the host, the other parties.
 
     The exit code is 0 if it can start, otherwise the code that the server or client would end with.
@@ -23,8 +23,6 @@ def preflight(config: Path, *, door: bool = False, form: FormatFlag = "text") ->
     ----------
     config:
         The server's or the client's TOML file.
-    door:
-        Check what a door of that server needs on this host.
     """
     report = Report("preflight", form)
     findings: list[Finding] = []
@@ -32,7 +30,7 @@ def preflight(config: Path, *, door: bool = False, form: FormatFlag = "text") ->
     async def work() -> None:
         from parties.commands import preflight as checks
 
-        findings.extend(await checks.preflight(config, door=door))
+        findings.extend(await checks.preflight(config))
         report.result(_table(config, findings), {"passed": checks.passed(findings), "findings": _plain(findings)})
 
     return run(report, work) or next((finding.code for finding in findings if finding.code), ExitCode.OK)

@@ -1,4 +1,4 @@
-"""The place of a server's bulk, opened as its file says: by the server, and by its doors."""
+"""The place of a server's bulk, opened as its file says: by the server, and by its workers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def open_blobs(file: ServerFile, deployment: Deployment, *, create: bool =
     Args:
         file: the server's own file.
         deployment: the task file.
-        create: whether the place may be made; a door opens what its server has made.
+        create: whether the place may be made; a worker opens what its server has made.
 
     Raises:
         MisuseError: obstore is not installed, or an option is wrong.
@@ -90,7 +90,7 @@ async def _open_objects(file: ServerFile, owner: bytes, create: bool) -> Blobs:
 
 
 def blobs_owner(deployment: Deployment, server: int) -> bytes:
-    """Whose blobs they are: one line of text, the same for a server and its doors, and for no other server or task."""
+    """Whose blobs they are: one line of text, the same for a server and its workers alone, and for one task."""
     key = deployment.identity(server).channel.hex()
     return f"S{server} {key} task {deployment.task.digest().hex()}\n".encode()
 

@@ -50,9 +50,6 @@ _log = logging.getLogger("parties.serving")
 RELOADED = ("log.level",)
 """The settings that take effect on SIGHUP; the others take effect at the next start."""
 
-DOOR_PATIENCE = 30.0
-"""Seconds that the supervisor is told of readiness later, at most, while no door is connected."""
-
 
 class Host:
     """The tasks of one process; the operator's port sees it as `Desk`.
@@ -115,26 +112,11 @@ class Host:
             self._begin(task)
         await self._until(self._is_served)
         if not self._is_over():
-            _log.info("S%d listens at %s", self._common.server, await self._listen())
-            await self._until_a_door()
+            address = await self._nursery.start(self.reception.listen)
+            _log.info("S%d listens at %s", self._common.server, address)
             await opened()
         await self._until(self._is_over)
         self._raise_failure()
-
-    async def _listen(self) -> str:
-        """Take connections; says where. With doors, clients are theirs: S0 takes S1 here, and S1 nobody."""
-        doors = self._common.doors
-        if doors and self._common.server == 1:
-            return f"{doors.core}, for its doors"
-        address: str = await self._nursery.start(self.reception.listen)
-        return f"{address}, for S1, and at {doors.core}, for its doors" if doors else address
-
-    async def _until_a_door(self) -> None:
-        """Wait, though not for ever, until the first of the doors that this process keeps is connected."""
-        if self._common.doors.count:
-            with trio.move_on_after(DOOR_PATIENCE):
-                while not any(door.connected for task in self.tasks() for door in task.status().doors or ()):
-                    await self.process.change.wait()
 
     def _begin(self, task: HostedTask) -> None:
         task.begin()
@@ -365,7 +347,7 @@ def _listening(file: ServerFile, deployment: Deployment, transport: Transport, *
     return Listening(
         name=f"S{file.server}",
         peer=deployment.identity(1 - file.server).channel,
-        address=file.doors.link or file.listen,
+        address=file.listen,
         transport=transport,
         settings=HandshakeSettings(
             private_key=identity.channel_secret,
@@ -375,7 +357,6 @@ def _listening(file: ServerFile, deployment: Deployment, transport: Transport, *
         ),
         limits=limits_of(file.limits),
         several=several,
-        clients_at=deployment.addresses[file.server] if file.doors else "",
     )
 
 

@@ -27,7 +27,6 @@ from fsl_async.error_groups import leaves
 from fsl_async.errors import FslError, MisuseError, StorageError
 from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
-from parties.deployment.door_processes import DoorProcesses, door_command, with_processes
 from parties.deployment.process_memory import give_back_code
 from parties.deployment.round_files import RoundFiles
 from parties.deployment.server import server_setup
@@ -37,7 +36,6 @@ from parties.files.disk import check_room
 from parties.operator import Log, ObserverSetup, OperatorObserver, Place
 from parties.operator.log import about_task
 from parties.server.admission import Enrolment
-from parties.server.doors.core import DoorServer
 from parties.server.reception import Reception
 from parties.server.round.run import RoundRun
 from parties.server.server import Server
@@ -47,15 +45,13 @@ from parties.settings.party_file import ServerFile
 from parties.settings.reading import InMemory, OnDisk
 from parties.settings.task_file import Deployment
 from parties.status import PastRound, ServerStatus, TaskStanding, TaskState
-from transport import SocketTransport, Transport
+from transport import Transport
 
 __all__ = ["Draining", "Ended", "Failed", "HostedTask", "Running", "Starting"]
 
 _log = logging.getLogger("parties.serving")
 
 CLOSING_PATIENCE = 10.0
-
-PRIVATE = 0o600
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,6 @@ class HostedTask:
         observer: hears what happens to it, over all its starts.
         stage: where it is.
         doing: what its server was doing when it ended last, for people.
-        doors: the doors that run while it is served; none where its file asks for none.
     """
 
     def __init__(
@@ -155,8 +150,6 @@ class HostedTask:
         self._scope = trio.CancelScope()
         self._watched: list[WatchedFile] = []
         self._kept = 0
-        self._core: DoorServer | None = None
-        self.doors = DoorProcesses(file.doors.count, door_command(config), self._tell_doors)
         task = deployment.task
         self._last = ServerStatus.away(file.server, task.name, task.digest(), _statement_keys(deployment))
 
@@ -213,13 +206,9 @@ class HostedTask:
         self._warn_of_memory()
         RoundFiles(self.file).prepare(server.setup.task)
         try:
-            core = self._core = self._core_of(server)
             async with trio.open_nursery() as nursery:
                 await nursery.start(server.run_behind, reception)
-                if core is not None:
-                    await nursery.start(core.listen)
                 self._enter(Running(server))
-                nursery.start_soon(self.doors.run)
                 for watched in self._watched:
                     nursery.start_soon(watched.keep)
                 await self._keep_model(server)
@@ -228,23 +217,12 @@ class HostedTask:
                         _tidy()
                         await self._keep_model(server)
                 await server.drain(self.file.drain_seconds)
-                await self._dismiss_doors()
                 nursery.cancel_scope.cancel()
         finally:
             if not isinstance(self.stage, Starting):  # the last round may have ended with the task
                 with trio.CancelScope(shield=True):
                     await self._keep_model(server)
             self._last, self.doing = _left_behind(server.status()), server.state_name()
-
-    def _core_of(self, server: Server) -> DoorServer | None:
-        """What takes the server's doors, if its file has any: at a socket that is this user's alone, or at a port."""
-        doors = self.file.doors
-        return DoorServer(server, SocketTransport(mode=PRIVATE), doors.core) if doors else None
-
-    async def _dismiss_doors(self) -> None:
-        """Tell doors that the server is about to stop, so that they do not take its end for a broken connection."""
-        if self._core is not None:
-            await self._core.leave(f"S{self.file.server} is about to stop")
 
     async def stop(self, seconds: float) -> None:
         """Let the running round end within so many seconds, or park it; then end."""
@@ -268,7 +246,6 @@ class HostedTask:
         with about_task(self.name):
             run = draining.server.running
             await draining.server.wind_up(seconds)
-            await self._dismiss_doors()
             _log.info("stopped: %s", "no round is open" if run is None else _left(run))
         draining.scope.cancel()
 
@@ -276,14 +253,10 @@ class HostedTask:
         """Read the list of clients and the tokens again."""
         for watched in self._watched:
             watched.call()
-        self.doors.hang_up()
 
     def warn(self, about: str, explanation: str) -> None:
         """Tell its operator."""
         self.observer(Warned(about=about, explanation=explanation))
-
-    def _tell_doors(self, explanation: str) -> None:
-        self.warn("doors", explanation)
 
     def _enter(self, stage: Stage) -> None:
         self.stage = stage
@@ -321,7 +294,7 @@ class HostedTask:
         """See `Overview`; of a task that has no server now, as its last one left it."""
         match self.stage:
             case Running(server=server) | Draining(server=server):
-                return with_processes(server.status(), self.doors.doors)
+                return server.status()
         state, explanation = self._state()
         return msgspec.structs.replace(self._last, waiting_for=": ".join(filter(None, (state, explanation))))
 

@@ -36,16 +36,12 @@ from fsl_async.task import Sparse, Task
 from fsl_async.union import union_task
 from parties.server.clients.retrievals import longest_answer
 from parties.server.limits import ConversationLimits
-from parties.server.recent_parts import RECENT_BYTES
 from parties.server.round.records import submission_bytes
 
-__all__ = ["DOOR_BYTES", "PROCESS_BYTES", "message_bytes", "rule_bytes", "server_bytes"]
+__all__ = ["PROCESS_BYTES", "message_bytes", "rule_bytes", "server_bytes"]
 
 PROCESS_BYTES = 170 << 20
 """Of the interpreter, the libraries and the compiled kernels, at the start; less later."""
-
-DOOR_BYTES = (90 << 20) + RECENT_BYTES
-"""Of a door, which has no kernels and no model; besides the memory for messages."""
 
 NUMBER_BYTES = 8
 LISTS_OF_ANSWERS = 5

@@ -29,7 +29,6 @@ from parties.server.limits import ConversationLimits, Schedule
 from parties.server.own_rule import found
 from parties.server.setup import ServerSetup
 from parties.server.waiting_store import PAUSE
-from parties.settings.doors_table import check_link
 from parties.settings.party_file import LimitsTable, ServerFile
 from parties.settings.reading import OnDisk, StoreSetting
 from parties.settings.task_file import Deployment
@@ -68,7 +67,6 @@ async def server_setup(
     NeedsTrio("parties.server_setup").require_trio()
     file = file or ServerFile.load(Path(config))
     deployment = Deployment.load(file.task)
-    check_link(file, deployment)
     rule = allowed_rule(file, deployment.task)
     with _named(config):
         schedule = _schedule(file, deployment.task)
@@ -78,7 +76,7 @@ async def server_setup(
         index=file.server,
         identity=own_identity(file, deployment),
         peer=deployment.identity(1 - file.server),
-        peer_address=deployment.link,
+        peer_address=deployment.addresses[0],
         registry=Registry.load(file.clients) if file.clients else Registry(),
         policy=_policy(file),
         model=model,

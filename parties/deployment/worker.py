@@ -78,7 +78,7 @@ async def serve_worker(config: Path, *, task: str = "", threads: int = 0) -> Com
     from parties.cluster.dask_processes import run_worker
 
     name = member_name(belongs_to(deployment))
-    log = Log(f"S{file.server}", form=file.log.format, level=file.log.level, door=name)
+    log = Log(f"S{file.server}", form=file.log.format, level=file.log.level, member=name)
     with log.installed():
         async with _until_told() as scope:
             await trio.to_thread.run_sync(load_kernels)
@@ -120,7 +120,7 @@ async def serve_scheduler(config: Path, *, task: str = "") -> ComputeServed:
     security = security_of(file.compute)
     from parties.cluster.dask_processes import run_scheduler
 
-    log = Log(f"S{file.server}", form=file.log.format, level=file.log.level, door="scheduler")
+    log = Log(f"S{file.server}", form=file.log.format, level=file.log.level, member="scheduler")
     with log.installed():
         async with _until_told() as scope:
             with scope:

@@ -35,11 +35,9 @@ __all__ = [
     "PublicIdentity",
     "channel_key",
     "check_name",
-    "hex_key",
     "key_prefix",
     "read_private",
     "verify",
-    "write_private",
 ]
 
 PREFIX_DIGITS = 16
@@ -81,7 +79,7 @@ class PublicIdentity:
             MisuseError: a field is missing, or is not what it should be.
         """
         name = check_name(table.get("name"), source)
-        channel, statement = channel_key(table, source), hex_key(table, "statement", source)
+        channel, statement = channel_key(table, source), _hex_key(table, "statement", source)
         return PublicIdentity(name, channel, statement)
 
     @staticmethod
@@ -132,9 +130,10 @@ class Identity:
             StorageError: a file of that name exists, or it cannot be written.
         """
         check_name(self.name, "identity")
-        write_private(
+        _create(
             path,
             f'name = "{self.name}"\n' + "".join(f'{key} = "{getattr(self, key).hex()}"\n' for key in _SECRETS),
+            0o600,
         )
 
     def save_both(self, path: Path) -> Path:
@@ -170,7 +169,7 @@ class Identity:
                 f"{path} has no noise_secret: it is of an earlier release, or was cut; make new keys with `fsl-async "
                 "keygen`, and give the others the new .pub file"
             )
-        return Identity(name, *(hex_key(table, key, str(path)) for key in _SECRETS))
+        return Identity(name, *(_hex_key(table, key, str(path)) for key in _SECRETS))
 
 
 _SECRETS = ("channel_secret", "statement_secret", "noise_secret")
@@ -202,7 +201,7 @@ def channel_key(table: Mapping[str, Any], source: str) -> bytes:
     Raises:
         MisuseError: it is missing, or is not one.
     """
-    key = hex_key(table, "channel", source)
+    key = _hex_key(table, "channel", source)
     if not is_public_key(key):
         raise MisuseError(
             f"{source}: channel {key.hex()} is not the one form in which an X25519 public key is written; take it from "
@@ -244,15 +243,6 @@ def read_private(path: Path, remedy: str) -> str:
         os.close(descriptor)
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a new file that only its owner can read; one that cannot be written completely is removed.
-
-    Raises:
-        StorageError: a file of that name exists, or it cannot be written.
-    """
-    _create(path, text, 0o600)
-
-
 def _check_private(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise MisuseError(f"{path} is not a file; a secret is read from a regular one")
@@ -285,12 +275,7 @@ def _create(path: Path, text: str, mode: int) -> None:
         raise StorageError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def hex_key(table: Mapping[str, Any], key: str, source: str) -> bytes:
-    """The 32 bytes that a table holds under a key, as hexadecimal digits.
-
-    Raises:
-        MisuseError: they are missing, or are not that.
-    """
+def _hex_key(table: Mapping[str, Any], key: str, source: str) -> bytes:
     value = table.get(key)
     try:
         data = bytes.fromhex(value) if isinstance(value, str) else b""

@@ -73,7 +73,7 @@ class Log:
         form: the form of lines.
         level: the lowest level that is written.
         stream: where lines are written; stderr by default.
-        door: the name of the door that the process is, on every line; empty: it is none.
+        member: the name of the worker or scheduler that the process is, on every line; empty: it is none.
 
     Raises:
         MisuseError: there is no such level.
@@ -86,13 +86,13 @@ class Log:
         level: str = "info",
         stream: TextIO | None = None,
         *,
-        door: str = "",
+        member: str = "",
     ) -> None:
         self._number = level_number(level)
         stream = sys.stderr if stream is None else stream  # sys.stderr is None if it was closed from the start
         self._writer = writer_for(stream)
         self._handler = _Handler(self._writer)
-        self._handler.setFormatter(_Formatter(_renderer(form, stream is not None and stream.isatty()), server, door))
+        self._handler.setFormatter(_Formatter(_renderer(form, stream is not None and stream.isatty()), server, member))
 
     @property
     def level(self) -> str:
@@ -160,9 +160,9 @@ def _lost(lines: int) -> logging.LogRecord:
 class _Formatter(structlog.stdlib.ProcessorFormatter):
     """Formats structlog's records and the standard library's alike, and passes both through `only_listed`."""
 
-    def __init__(self, renderer: Any, server: str, door: str) -> None:
+    def __init__(self, renderer: Any, server: str, member: str) -> None:
         def provenance(logger: Any, method: str, line: Line) -> Line:
-            return _provenance(line["_record"], server) | ({"door": door} if door else {}) | dict(line)
+            return _provenance(line["_record"], server) | ({"member": member} if member else {}) | dict(line)
 
         meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
         super().__init__(processors=[provenance, meta, only_listed, renderer])

@@ -88,12 +88,11 @@ def _reasons(value: Any) -> dict[str, str]:
 
 
 FIELDS: Mapping[str, Guard] = {
-    **dict.fromkeys(("time", "level", "logger", "server", "task", "client", "party", "origin"), _name),
-    **dict.fromkeys(("door", "host"), _name),
+    **dict.fromkeys(("time", "level", "logger", "server", "task", "member", "client", "party", "origin"), _name),
     **dict.fromkeys(("event", "explanation", "exception", "protocol", "state", "kind", "reason", "about"), _text),
     **dict.fromkeys(("key", "round_id", "closes_at"), _text),
     **dict.fromkeys(("round", "total", "bytes", "limit", "counted", "not_counted", "part", "parts", "times"), _number),
-    **dict.fromkeys(("process", "seconds", "evaluating", "asked", "drawn", "rounds", "epsilon", "budget"), _number),
+    **dict.fromkeys(("seconds", "evaluating", "asked", "drawn", "rounds", "epsilon", "budget"), _number),
     "clients": _names,
     "excluded": _reasons,
 }

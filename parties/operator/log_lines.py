@@ -23,8 +23,6 @@ from parties.events import (
     ClientMet,
     ClientsDrawn,
     ConnectionFailed,
-    DoorLost,
-    DoorMet,
     Enrolled,
     Evaluated,
     MessageReceived,
@@ -118,8 +116,6 @@ def source_of(event: ServerEvent) -> Source | None:
             return Source("warning", about)
         case PeerMet() | PeerLost():
             return Source("peer connected or lost", type(event).__name__)
-        case DoorMet(door=door) | DoorLost(door=door):
-            return Source("door connected or lost", type(event).__name__, door)
     return None
 
 
@@ -168,10 +164,6 @@ def _plain_line(event: ServerEvent) -> Line:
             return Line(INFO, "peer connected")
         case PeerLost(explanation=why):
             return Line(WARNING, "peer lost", {"explanation": why})
-        case DoorMet(door=door, host=host, process=process):
-            return Line(INFO, "door connected", {"door": door, "host": host, "process": process})
-        case DoorLost(door=door, clients=clients, explanation=why):
-            return Line(WARNING, "door lost", {"door": door, "total": clients, "explanation": why})
         case Warned(about=about, explanation=why):
             return Line(WARNING, "warning", {"about": about, "explanation": why})
         case BudgetMoved(used=used, limit=limit):

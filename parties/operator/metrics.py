@@ -32,7 +32,6 @@ from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Refused
 from parties.events import (
     BudgetMoved,
     ConnectionFailed,
-    DoorLost,
     Enrolled,
     Evaluated,
     EvidenceKind,
@@ -63,7 +62,6 @@ WARNINGS = (
     "clients",
     "compute",
     "configuration",
-    "doors",
     "event-loop",
     "model",
     "operator-port",
@@ -119,12 +117,12 @@ class Metrics:
         self._clients = _Clients(registry)
         self._traffic = _Traffic(registry)
         self._health = _Health(registry)
-        self._bulk = _Bulk(registry)
+        self._blobs = _Blobs(registry)
         self._compute = _Compute(registry)
 
     def hear(self, event: ServerEvent) -> None:
         """Count an event."""
-        for part in (self._rounds, self._clients, self._traffic, self._health, self._bulk):
+        for part in (self._rounds, self._clients, self._traffic, self._health):
             part.hear(event)
 
     def lagged(self, seconds: float, stalled: bool) -> None:
@@ -138,7 +136,7 @@ class Metrics:
         self._rounds.show(status)
         self._clients.connected.set(status.clients_connected)
         self._health.peer.set(status.peer_connected)
-        self._bulk.show(status)
+        self._blobs.show(status)
         self._compute.show(status)
         for name in get_args(TaskState):
             self._health.task.labels(name).set(name == state)
@@ -355,32 +353,16 @@ class _Compute:
         self._bytes.set(engine.bytes_taken if engine else math.nan)
 
 
-class _Bulk:
-    """Metrics of doors, of blobs, and of what waits to be forwarded; no door is named."""
+class _Blobs:
+    """Metrics of blobs."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._doors = Gauge(
-            "fsl_doors", "Doors, those that serve keeps and that are away among them.", registry=registry
-        )
-        self._connected = Gauge("fsl_doors_connected", "Doors that are connected with the core.", registry=registry)
-        self._lost = Counter("fsl_doors_lost", "Times a door was lost.", registry=registry)
-        self._forwards = Gauge(
-            "fsl_forwards_waiting", "Parts not yet forwarded to the other server.", registry=registry
-        )
         self._bytes = Gauge("fsl_blobs_bytes", "Bytes of blobs.", registry=registry)
         self._free = Gauge("fsl_blobs_free_bytes", "Bytes that are free for blobs.", registry=registry)
         self._erase = Gauge("fsl_blobs_to_erase", "Groups of blobs that wait to be erased.", registry=registry)
 
-    def hear(self, event: ServerEvent) -> None:
-        match event:
-            case DoorLost():
-                self._lost.inc()
-
     def show(self, status: ServerStatus) -> None:
-        doors, blobs = status.doors or (), status.blobs
-        self._doors.set(len(doors))
-        self._connected.set(sum(door.connected for door in doors))
-        self._forwards.set(status.forwards_waiting)
+        blobs = status.blobs
         self._bytes.set(blobs.stored_bytes if blobs else math.nan)
         self._free.set(blobs.free_bytes if blobs and blobs.free_bytes is not None else math.nan)
         self._erase.set(blobs.to_erase if blobs else math.nan)

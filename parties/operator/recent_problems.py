@@ -10,7 +10,6 @@ import msgspec
 
 from parties.events import (
     ConnectionFailed,
-    DoorLost,
     PeerLost,
     RequestRefused,
     RoundSettled,
@@ -81,8 +80,6 @@ def problem_of(event: ServerEvent) -> Problem | None:
             return _problem("a sum was opened and refused", f"round {number}: {text}", "error")
         case PeerLost(explanation=text):
             return _problem("peer lost", text, "warning")
-        case DoorLost(door=door, clients=clients, explanation=text):
-            return _problem(f"{door} lost", f"{clients} connections of clients are over: {text}", "warning")
         case Warned(about=about, explanation=text):
             return _problem(about, text, "warning")
         case ConnectionFailed(kind=LookedOnlyError.__name__):

@@ -62,7 +62,7 @@ MERGED_SECONDS = 0.2
 HEARTBEAT = 10.0
 """Seconds after which the status is sent again without a change."""
 
-SCRIPTS = ("page", "round", "parties", "past", "tasks", "charts", "labels", "units", "dom", "doors", "workers")
+SCRIPTS = ("page", "round", "parties", "past", "tasks", "charts", "labels", "units", "dom", "blobs", "workers")
 STYLES = ("page", "cards")
 
 PAGE = {
@@ -318,8 +318,6 @@ async def _missing(task: OperatedTask) -> list[str]:
     missing = []
     if not status.peer_connected and (status.round is None or status.round.state != "Open"):
         missing.append(f"S{1 - status.server} is not connected")
-    if status.doors is not None and not any(door.connected for door in status.doors):
-        missing.append("no door is connected, and clients connect to doors")
     store = await task.observer.setup.store_problem()
     return [*missing, plain_text(f"the store cannot be written: {store}")] if store else missing
 

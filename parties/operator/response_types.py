@@ -18,7 +18,6 @@ __all__ = [
     "BlobsView",
     "ClientRow",
     "ClientsPage",
-    "DoorView",
     "Drawing",
     "LogLevel",
     "Refusal",
@@ -32,7 +31,7 @@ __all__ = [
     "read_answer",
 ]
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 MOST_ROUNDS: Final = 1000
 """The most rounds in one answer; earlier rounds are requested page by page."""
@@ -48,7 +47,7 @@ Moment = Annotated[float, msgspec.Meta(ge=0, lt=2**36)]
 class Versioned(TypedDict):
     """The part that every answer but a refusal has."""
 
-    version: Literal[2]
+    version: Literal[3]
 
 
 class TimesView(TypedDict):
@@ -157,21 +156,6 @@ class ProblemView(TypedDict):
     times: Count
 
 
-class DoorView(TypedDict):
-    """A door; see `parties.status.DoorStatus`."""
-
-    name: str
-    host: str
-    process: Count
-    connected: bool
-    since: Moment | None
-    clients: Count
-    requests: Count
-    stored_bytes: Count
-    forwards_waiting: Count
-    restarts: Count
-
-
 class BlobsView(TypedDict):
     """Where bulk is, and how much of it; see `parties.status.BlobsStatus`."""
 
@@ -205,7 +189,7 @@ class EngineView(TypedDict):
 
 
 class StatusView(Versioned):
-    """A server's status; `doors` is null where clients connect to it itself, `engine` where it computes itself."""
+    """A server's status; `engine` is null where it computes itself."""
 
     server: str
     task: str
@@ -224,8 +208,6 @@ class StatusView(Versioned):
     fingerprints: FingerprintsView
     clients: ClientCounts
     memory: MemoryView
-    doors: list[DoorView] | None
-    forwards_waiting: Count
     blobs: BlobsView | None
     engine: EngineView | None
     lag_seconds: float

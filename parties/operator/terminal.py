@@ -21,7 +21,6 @@ from fsl_async.errors import ChannelError
 from fsl_async.foreign_text import printable
 from parties.operator.queries import OperatorPort
 from parties.operator.response_types import (
-    DoorView,
     EngineView,
     ProblemView,
     RoundsView,
@@ -135,20 +134,6 @@ def tasks_table(tasks: Sequence[TaskRow]) -> Table:
     return table
 
 
-def doors_table(doors: Sequence[DoorView]) -> Table:
-    """A server's doors, one per line."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("door", "is", "host", "process", "clients", "requests", "stored", "to forward", "restarts"):
-        table.add_column(name, justify="left" if name in ("door", "is", "host") else "right", no_wrap=True)
-    for door in doors:
-        process = str(door["process"] or "–")
-        stored, forwards = _size(door["stored_bytes"]), f"{door['forwards_waiting']:,}"
-        figures = (process, f"{door['clients']:,}", f"{door['requests']:,}", stored, forwards, f"{door['restarts']:,}")
-        state = Text("connected", style="green") if door["connected"] else Text("away", style="bold red")
-        table.add_row(Text(printable(door["name"])), state, Text(printable(door["host"])), *map(Text, figures))
-    return table
-
-
 def _compute(engine: EngineView) -> Iterator[RenderableType]:
     """The workers of a cluster, and what waits for them."""
     if not engine["connected"]:
@@ -167,18 +152,13 @@ def _compute(engine: EngineView) -> Iterator[RenderableType]:
 
 
 def _bulk(status: StatusView) -> Iterator[RenderableType]:
-    """Doors and blobs, where there are any, and what waits in them."""
-    doors, blobs = status["doors"], status["blobs"]
-    if doors is not None:
-        yield doors_table(doors) if doors else Text("no door is connected: no client can be", style="bold red")
-    if blobs is not None:
+    """Where clients' bulk is, and what computes, where that is not the server's own process."""
+    if (blobs := status["blobs"]) is not None:
         free = "" if blobs["free_bytes"] is None else f", {_size(blobs['free_bytes'])} free"
         erasing = f", {blobs['to_erase']:,} to be erased" if blobs["to_erase"] else ""
         yield Text(f"blobs in {printable(blobs['where'])}: {_size(blobs['stored_bytes'])}{free}{erasing}", style="dim")
     if (engine := status["engine"]) is not None:
         yield from _compute(engine)
-    if waiting := status["forwards_waiting"]:
-        yield Text(f"{waiting:,} parts wait to be forwarded to {printable(status['peer']['name'])}", style="yellow")
 
 
 def _size(count: int) -> str:

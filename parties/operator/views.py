@@ -25,7 +25,6 @@ from parties.operator.response_types import (
     VERSION,
     BlobsView,
     ClientsPage,
-    DoorView,
     EngineView,
     PeerView,
     RoundsView,
@@ -39,7 +38,7 @@ from parties.operator.response_types import (
     TimesView,
 )
 from parties.outcome import Aborted, SumRefused
-from parties.status import BlobsStatus, DoorStatus, EngineStatus, PastRound, RoundStatus, RoundTimes, ServerStatus
+from parties.status import BlobsStatus, EngineStatus, PastRound, RoundStatus, RoundTimes, ServerStatus
 
 __all__ = [
     "CLIENTS_PER_PAGE",
@@ -86,8 +85,6 @@ def status_view(status: ServerStatus, observer: OperatorObserver) -> StatusView:
             "submitted": status.round.submissions if status.round else 0,
         },
         "memory": {"resident": resident_bytes(), "budget_used": used, "budget": limit},
-        "doors": None if status.doors is None else [_door_view(door) for door in status.doors],
-        "forwards_waiting": status.forwards_waiting,
         "blobs": _blobs_view(status.blobs) if status.blobs else None,
         "engine": _engine_view(status.engine) if status.engine else None,
         "lag_seconds": observer.lag.worst,
@@ -243,22 +240,6 @@ def _peer_view(status: ServerStatus, release: str) -> PeerView:
         "same_task": True if connected else None,
         "same_model": True if status.stage == "running" else None,
         "same_release": release == status.peer_release if told else None,
-    }
-
-
-def _door_view(door: DoorStatus) -> DoorView:
-    """One door; what it says of itself is text from another host."""
-    return {
-        "name": printable(door.name),
-        "host": printable(door.host),
-        "process": door.process,
-        "connected": door.connected,
-        "since": door.since if door.connected else None,
-        "clients": door.clients,
-        "requests": door.requests,
-        "stored_bytes": door.stored_bytes,
-        "forwards_waiting": door.forwards_waiting,
-        "restarts": door.restarts,
     }
 
 

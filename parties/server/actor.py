@@ -47,7 +47,7 @@ from fsl_async.wire.messages import (
 )
 from parties.events import PeerLost, PeerMet
 from parties.server.evidence import Evidence
-from parties.server.inbox import Entering, Gathered, Heard, Item, Mark, Met, Ours, Said, Violated
+from parties.server.inbox import Entering, Gathered, Heard, Item, Mark, Met, Ours, Said
 from parties.server.peer.forwarding import Forwarded, longest_peer_message, objection, take_in
 from parties.server.peer.link import PeerLink
 from parties.server.peer.reconciliation import Meeting
@@ -133,14 +133,12 @@ class Actor:
         match item:
             case Met():
                 self._resend()
-            case Heard() | Forwarded() | Violated() if not self.meeting.listens:
+            case Heard() | Forwarded() if not self.meeting.listens:
                 pass
             case Heard(message=message, bulk=bulk):
                 await self._take_from_peer(message, bulk)
             case Forwarded():
                 self._take_forward(item)
-            case Violated(explanation=explanation):
-                raise PeerViolationError(self.setup.peer_name, explanation)
             case Ours(round_id=round_id, event=event):
                 await self.take_own(round_id, event)
             case Entering():
@@ -216,18 +214,6 @@ class Actor:
             return
         known = message.client in self.records.enrolment
         await self._post(await take_in(run, message, received.bulk, self.setup.lane, known=known))
-
-    async def post_from_peer(self, item: Forwarded | Violated) -> None:
-        """Bring to the inbox what the peer has done over a link that forwards."""
-        await self._post(item)
-
-    def takes_from_peer(self, item: Forwarded) -> bool:
-        """Bring that to the inbox if there is room at once; returns whether there was."""
-        try:
-            self._inbox_in.send_nowait(item)
-        except (trio.WouldBlock, trio.BrokenResourceError):
-            return False
-        return True
 
     async def catch_up(self) -> None:
         """Wait until everything posted so far has been taken, or the actor has ended."""

@@ -25,23 +25,15 @@ class Askers:
     @contextmanager
     def asking(self, client: str, after: int) -> Iterator[None]:
         """Let a client wait for a round with a number above `after`, for as long as the context lasts."""
-        self.begin(client, after)
+        self._waiting[client, after] += 1
+        self.changed.set()
         try:
             yield
         finally:
-            self.end(client, after)
-
-    def begin(self, client: str, after: int) -> None:
-        """Let a client wait for a round with a number above `after`, until `end`."""
-        self._waiting[client, after] += 1
-        self.changed.set()
-
-    def end(self, client: str, after: int) -> None:
-        """Let a client wait no more that has begun to."""
-        self._waiting[client, after] -= 1
-        if not self._waiting[client, after]:
-            del self._waiting[client, after]
-        self.changed.set()
+            self._waiting[client, after] -= 1
+            if not self._waiting[client, after]:
+                del self._waiting[client, after]
+            self.changed.set()
 
     def of(self, number: int) -> frozenset[str]:
         """Who waits for the round of that number."""

@@ -24,13 +24,6 @@ class Heard:
 
 
 @dataclass(frozen=True)
-class Violated:
-    """The peer has broken the protocol where it forwards."""
-
-    explanation: str
-
-
-@dataclass(frozen=True)
 class Met:
     """The servers are connected (again)."""
 
@@ -62,4 +55,4 @@ class Mark:
     taken: trio.Event = field(default_factory=trio.Event)
 
 
-Item: TypeAlias = Heard | Forwarded | Violated | Met | Ours | Entering | Gathered | Mark
+Item: TypeAlias = Heard | Forwarded | Met | Ours | Entering | Gathered | Mark

@@ -19,12 +19,10 @@ from typing import Protocol
 import trio
 
 from fsl_async.errors import ChannelError, MisuseError
-from fsl_async.wire.forward_messages import served_task
 from parties.identity.credentials import Credentials
 from parties.identity.keys import key_prefix
 from parties.identity.served import MOST_TASKS, served
 from parties.server.admission import Enrolment
-from parties.server.peer.forward_keeper import MOST_LINKS
 from parties.server.setup import ServerSetup
 from transport import HandshakeSettings, Limits, NoPlace, Observe, Refusal, SecureChannel, Service, Transport
 
@@ -50,7 +48,6 @@ class Listening:
         settings: what it brings to every handshake; the payload is made of the tasks that are served.
         limits: what strangers are allowed.
         several: whether there may be several tasks.
-        clients_at: where clients are taken in the place of here, which is the other server's alone; empty: here.
     """
 
     name: str
@@ -60,7 +57,6 @@ class Listening:
     settings: HandshakeSettings
     limits: Limits
     several: bool = False
-    clients_at: str = ""
 
     @staticmethod
     def of(setup: ServerSetup, settings: HandshakeSettings, *, several: bool = False) -> Listening:
@@ -161,8 +157,7 @@ class Reception:
         if not self.listening.several:
             return next(iter(self._servers.values()), None) or self._unserved(b"")
         if key == self.listening.peer:
-            task = served_task(payload)
-            return self._servers.get(task) or self._refused_peer(task)
+            return self._servers.get(payload) or self._refused_peer(payload)
         try:
             task = Credentials.decode(payload).task
         except MisuseError as error:
@@ -200,10 +195,6 @@ class Reception:
     # ---- what the listener asks
 
     async def _admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
-        if self.listening.clients_at and key != self.listening.peer:
-            return Refusal(
-                f"{self.listening.name} takes the other server here, and clients at {self.listening.clients_at}"
-            )
         match self._route(key, payload):
             case Refusal() as refusal:
                 return refusal
@@ -234,7 +225,7 @@ class Reception:
     def _exceptions(self) -> Mapping[bytes, int]:
         """The keys with places of their own; the peer is among them, so that clients cannot keep it out."""
         links = MOST_TASKS if self.listening.several else 1
-        own = {self.listening.peer: PEER_CONNECTIONS * links + MOST_LINKS}
+        own = {self.listening.peer: PEER_CONNECTIONS * links}
         return own | dict(self.listening.limits.per_key_exceptions)
 
     def _limits(self) -> Limits:

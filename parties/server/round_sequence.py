@@ -23,7 +23,6 @@ from parties.events import ClientsDrawn, Resumed, RoundOpened, RoundSettled, War
 from parties.outcome import Aborted
 from parties.server.holdings import Holdings
 from parties.server.own_rule import own_rule
-from parties.server.peer.forwards import ByLink, Forwards
 from parties.server.peer.link import PeerLink
 from parties.server.peer.reconciliation import known
 from parties.server.records import ServerRecords
@@ -57,7 +56,6 @@ class RoundSequence:
     Attributes:
         holdings: what the server holds from round to round.
         settled_before: the last round that was settled when the server was started.
-        forwards: the way that clients' parts take to the peer.
         engine: computes the rounds' sums and answers.
     """
 
@@ -77,7 +75,6 @@ class RoundSequence:
         self._records = records
         self._rounds = rounds
         self._link = link
-        self.forwards = Forwards(ByLink(link))
         self._report = report
         self._gathered = gathered
         self.engine = InProcess(setup.lane) if setup.engine is None else setup.engine
@@ -335,7 +332,6 @@ class RoundSequence:
                 identity=setup.identity,
                 randomness=setup.randomness,
                 link=self._link,
-                forwards=self.forwards,
                 report=self._report,
                 observe=setup.observe,
                 clock=setup.clock,

@@ -148,13 +148,11 @@ class Rounds:
             return run
         raise RequestRefusedError.because("round-closed", "that round is not open; enter the next one")
 
-    def recalls(self, round_id: bytes) -> bool:
-        """Whether a round of that name is on, or is one of the last that are over."""
-        return self.find(round_id) is not None or round_id in self._past
-
     async def knows(self, round_id: bytes) -> bool:
         """Whether a round of that name is on, or is over."""
-        return self.recalls(round_id) or await self._history.find(round_id) is not None
+        return (
+            self.find(round_id) is not None or round_id in self._past or await self._history.find(round_id) is not None
+        )
 
     def note_peer_away(self, since: float | None) -> None:
         """Take since when the other server has been away, on trio's clock, or that it is back."""
@@ -181,18 +179,18 @@ class Rounds:
             RequestRefusedError: the other server has been away for a while.
         """
         with self.askers.asking(client, after):
-            while (run := self.open_after(after)) is None:
+            while (run := self._open_after(after)) is None:
                 self._refuse_while_peer_is_away()
                 await self.opened.wait()
             return run
 
     async def next_round(self, after: int) -> RoundRun:
         """Wait for an open round with a number above `after`."""
-        while (run := self.open_after(after)) is None:
+        while (run := self._open_after(after)) is None:
             await self.opened.wait()
         return run
 
-    def open_after(self, after: int) -> RoundRun | None:
+    def _open_after(self, after: int) -> RoundRun | None:
         """The open round, if its number is above `after`; one that opened for nobody is about to be given up."""
         run = self.running
         is_asked_for = run is not None and run.config.number > after and run.is_open and run.drawn != frozenset()
@@ -248,20 +246,6 @@ class Rounds:
                 self._refuse_while_peer_is_away()
                 await self.settled.wait()
             return run.report()
-        return await self._past_report(round_id)
-
-    async def report(self, round_id: bytes) -> RoundReport | None:
-        """A round's account; None as long as it is not settled.
-
-        Raises:
-            RequestRefusedError: it is unknown, or too long ago.
-        """
-        run = self.find(round_id)
-        if run is not None:
-            return run.report() if run.settled.is_set() else None
-        return await self._past_report(round_id)
-
-    async def _past_report(self, round_id: bytes) -> RoundReport:
         past = self._past.get(round_id) or await self._history.find(round_id)
         if past is None:
             raise RequestRefusedError.because("round-closed", "that round is unknown here")

@@ -20,7 +20,6 @@ from fsl_async.error_groups import leaves
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.foreign_text import printable
 from fsl_async.protocols.ending import CloseRound, GaveUp
-from fsl_async.wire.forward_messages import is_forwarding, served_task
 from parties.concurrency import RecurringEvent
 from parties.errors import SumRefusedError
 from parties.events import ClientLeft, ClientMet, ConnectionFailed, Warned
@@ -30,22 +29,17 @@ from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, Sum
 from parties.server.actor import Actor
 from parties.server.admission import DismissedError, Enrolment
 from parties.server.clients.connection import ClientConnections
-from parties.server.clients.depositing import Depositing
-from parties.server.clients.deposits import Depositor
 from parties.server.clients.requests import RequestHandler
 from parties.server.closing import close_now
-from parties.server.doors.forward_orders import ForwardOrders
 from parties.server.evidence import EvidenceBook
 from parties.server.history import SumOf
-from parties.server.peer.dialling import PeerDialling, admit_link, other_task
-from parties.server.peer.forward_keeper import FORWARDED_BYTES, ForwardKeeper, ForwardRoom
-from parties.server.peer.offers import OwnDesk
+from parties.server.peer.dialling import PeerDialling, other_task
 from parties.server.reception import Listening, Reception
 from parties.server.round.run import RoundRun
 from parties.server.rounds import Resting, Running, Sampling, Stage, Tossing
 from parties.server.setup import ServerSetup
 from parties.server.traffic import Traffic
-from parties.status import DoorStatus, PastRound, ServerStatus
+from parties.status import PastRound, ServerStatus
 from parties.status import Stage as StageName
 from parties.storage.store import DiskFullError, StoreLostError
 from transport import (
@@ -75,10 +69,8 @@ class Server:
     Attributes:
         setup: what it is made of.
         actor: changes its rounds; has what it knows.
-        requests: decides about its clients' requests.
+        requests: answers its clients' requests.
         clients: its clients' connections.
-        answerer: answers them.
-        doors: says which doors it has; None without doors.
         visitors: how many clients are connected.
     """
 
@@ -87,22 +79,16 @@ class Server:
         self.setup = setup
         self.actor = Actor(setup, traffic)
         self._peer = PeerDialling(setup, self.actor.meeting, self.handshake, self.check_peer)
-        self.requests = handler = RequestHandler(self.actor)
-        self.answerer = Depositing(
-            handler, Depositor(setup.bulk, setup.lane, self.actor.records.recent.hold), setup.observe
-        )
+        self.requests = RequestHandler(self.actor)
         self.clients = ClientConnections(
-            handler.longest_bulk,
-            handler.longest_answer,
+            self.requests.longest_bulk,
+            self.requests.longest_answer,
             setup.conversations,
             traffic,
             setup.observe,
         )
-        self._forwards = ForwardKeeper(setup.peer_name, OwnDesk(self.actor), ForwardRoom(FORWARDED_BYTES), traffic)
         self._store_failed, self._store_failure = trio.open_memory_channel[StoreLostError](1)
         self._left = RecurringEvent()
-        self._orders: ForwardOrders | None = None
-        self.doors: Callable[[], tuple[DoorStatus, ...]] | None = None
         self.visitors = 0
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
@@ -355,8 +341,6 @@ class Server:
             rounds_done=progress.done,
             rounds_aborted=progress.aborted,
             privacy=self.actor.records.ledger.status(),
-            doors=None if self.doors is None else self.doors(),
-            forwards_waiting=0 if self._orders is None else self._orders.waiting,
             blobs=None if self.setup.blobs is None else self.actor.records.blobs.status(),
             engine=self.actor.sequence.engine.status(),
         )
@@ -398,26 +382,14 @@ class Server:
     @contextmanager
     def _visit(self, client: str) -> Iterator[None]:
         """Count a client's connection."""
-        self.come(client)
+        self.visitors += 1
+        self.setup.observe(ClientMet(client=client))
         try:
             yield
         finally:
-            self.leave(client)
-
-    def forwards_by(self, orders: ForwardOrders) -> None:
-        """Have doors forward what this server's clients bring, from now on."""
-        self._orders = self.actor.sequence.forwards.way = orders
-
-    def come(self, client: str) -> None:
-        """Count a client's connection, until it leaves."""
-        self.visitors += 1
-        self.setup.observe(ClientMet(client=client))
-
-    def leave(self, client: str) -> None:
-        """A connection that was counted is over."""
-        self.visitors -= 1
-        self.setup.observe(ClientLeft(client=client))
-        self._left.set()
+            self.visitors -= 1
+            self.setup.observe(ClientLeft(client=client))
+            self._left.set()
 
     # ---- connections
 
@@ -464,10 +436,7 @@ class Server:
     async def _serve(self, channel: SecureChannel) -> None:
         """Serve one connection until it is closed; the peer's becomes the link between the servers."""
         if channel.peer_key == self.setup.peer.channel:
-            if is_forwarding(channel.introduction.peer_payload, self.setup.task.digest()):
-                await self._forwards.hold(channel)
-            else:
-                await self.actor.link.attach(channel)
+            await self.actor.link.attach(channel)
             return
         client = self.enrolment.by_channel(channel.peer_key)
         if client is None:  # dismissed between the handshake and now
@@ -475,7 +444,7 @@ class Server:
         with self._visit(client.name):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_when_dismissed, client)
-                await self.clients.hold(channel, client.name, self.answerer)
+                await self.clients.hold(channel, client.name, self.requests)
                 nursery.cancel_scope.cancel()
 
     async def _end_when_dismissed(self, client: PublicIdentity) -> None:
@@ -490,10 +459,9 @@ class Server:
     async def admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
         """Decide about the holder of an authenticated channel key; the answer is its name, or why not."""
         if key == self.setup.peer.channel:
-            if served_task(payload) != self.setup.task.digest():
+            if payload != self.setup.task.digest():
                 return Refusal(other_task(self.setup, payload))
-            is_for_parts = is_forwarding(payload, self.setup.task.digest())
-            return b"peer" if is_for_parts else admit_link(self.setup, payload)
+            return b"peer"
         return await self.enrolment.admit(key, payload)
 
 

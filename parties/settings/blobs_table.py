@@ -30,7 +30,7 @@ class BlobsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         About(
             "an object store in the place of the folder, as bucket and path: s3://bucket/s0; it needs the extra "
-            "`objects`. Doors on other hosts reach the bulk there"
+            "`objects`. Workers on other hosts reach the bulk there"
         ),
     ] = ""
     options: Annotated[

@@ -26,7 +26,6 @@ from parties.files.toml import read_toml
 from parties.identity.served import MOST_TASKS
 from parties.settings.blobs_table import check_blobs
 from parties.settings.compute_table import check_compute
-from parties.settings.doors_table import check_doors
 from parties.settings.party_file import (
     KINDS,
     TIB,
@@ -55,7 +54,7 @@ __all__ = [
     "task_settings",
 ]
 
-COMMON: Final = ("server", "identity", "listen", "transport", "threads", "limits", "doors", "operator", "log")
+COMMON: Final = ("server", "identity", "listen", "transport", "threads", "limits", "operator", "log")
 """The keys and tables that all tasks share; all others belong to one task."""
 
 WRITTEN: Final = ("store", "save_model", "save_update", "checkpoints", "tokens")
@@ -134,12 +133,6 @@ class HostFile:
         common = from_table(table, path, CommonFile, environment)
         files = tuple(_task_file(common, entry, path, number) for number, entry in enumerate(entries, start=1))
         check_listen(files[0], str(path))
-        if files[0].doors:
-            raise MisuseError(
-                f"{path}: [doors] and tables [[tasks]] do not go together yet: a server with doors has one task, at "
-                "the top of its file; run the tasks as servers of their own"
-            )
-        check_doors(files[0], str(path))
         _refuse_shared(files, path)
         return HostFile(path, files, listed=True)
 
@@ -238,11 +231,6 @@ def check_together(path: Path, pairs: Sequence[Pair]) -> None:
                     f"{path}: {file.task} says that S{index} is at {deployment.addresses[index]}, and {first.task} "
                     f"that it is at {common.addresses[index]}; the tasks of one server have the same two servers"
                 )
-        if deployment.link != common.link:
-            raise MisuseError(
-                f"{path}: {file.task} says that S1 reaches S0 at {deployment.link}, and {first.task} that it does at "
-                f"{common.link}; the tasks of one server have the same two servers"
-            )
         check_keys(path, (first, common), (file, deployment))
 
 

@@ -2,7 +2,7 @@
 
     clients.toml    [[clients]] name, channel, statement      admitted
                     [[revoked]] the same, and when            never again, whatever else says so
-    task.toml       [[servers]] address, channel, statement, operator, link
+    task.toml       [[servers]] address, channel, statement, operator
                     [[revoked]] name, channel, statement, and when
 
 Rules: a name and a key belong to one party; a revoked key cannot be added again, only its revocation can be undone;
@@ -22,7 +22,6 @@ from fsl_async.errors import MisuseError
 from parties.files.toml_editing import TableFile, edited
 from parties.identity.keys import PREFIX_DIGITS, PublicIdentity
 from parties.identity.registry import RESERVED
-from parties.settings.task_file import check_link
 
 __all__ = [
     "Member",
@@ -52,11 +51,10 @@ class Member:
 
 @dataclass(frozen=True)
 class ServerRow:
-    """A server in a task file, in the same form; revoked keys have no address, most servers have no link."""
+    """A server in a task file, in the same form; revoked keys have no address."""
 
     name: str
     address: str
-    link: str
     operator: str
     channel: str
     statement: str
@@ -180,27 +178,22 @@ def list_servers(path: Path) -> list[ServerRow]:
     return rows + [_server_row(table) for table in file.tables("revoked")]
 
 
-def add_server(
-    path: Path, number: int, keys: PublicIdentity, address: str = "", operator: str = "", link: str = ""
-) -> ServerRow:
-    """Give a server of a task file its keys, and its address, operator and link where they are given.
+def add_server(path: Path, number: int, keys: PublicIdentity, address: str = "", operator: str = "") -> ServerRow:
+    """Give a server of a task file its keys, and its address and operator where they are given.
 
     Raises:
-        MisuseError: the server has other keys, these belong to the other server or are revoked, or it has no address;
-            or the link is S1's, or the address of clients.
+        MisuseError: the server has other keys, these belong to the other server or are revoked, or it has no address.
         StorageError: the file cannot be written.
     """
     _existing(path)
     with edited(path) as file:
         _check_server(file, number, keys, address)
-        named = {"address": address, "operator": operator, "link": link}
-        given = {key: value for key, value in named.items() if value}
+        given = {key: value for key, value in (("address", address), ("operator", operator)) if value}
         entry = given | {"channel": keys.channel.hex(), "statement": keys.statement.hex()}
         if number < len(file.tables("servers")):
             file.set("servers", number, entry)
         else:
             file.append("servers", entry)
-        check_link(path, number, **{key: _text(file.tables("servers")[number], key) for key in ("link", "address")})
         return _server_row({"name": f"S{number}"} | file.tables("servers")[number])
 
 
@@ -277,7 +270,7 @@ def _member(table: dict[str, Any]) -> Member:
 
 
 def _server_row(table: dict[str, Any]) -> ServerRow:
-    keys = ("name", "address", "link", "operator", "channel", "statement", "revoked_at")
+    keys = ("name", "address", "operator", "channel", "statement", "revoked_at")
     return ServerRow(*(_text(table, key) for key in keys))
 
 

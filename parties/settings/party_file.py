@@ -18,7 +18,6 @@ from fsl_async.task import LARGEST_CLIENTS
 from parties.files.toml import read_toml
 from parties.settings.blobs_table import BlobsTable, check_blobs
 from parties.settings.compute_table import ComputeTable, check_compute
-from parties.settings.doors_table import DoorsTable, check_doors
 from parties.settings.reading import About, StoreSetting, from_table, overrides, refuse_strange_variables
 from transport.socket_transport import check_address
 
@@ -274,7 +273,6 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ] = 10.0
     rounds: RoundsTable = RoundsTable()
     limits: LimitsTable = LimitsTable()
-    doors: DoorsTable = DoorsTable()
     blobs: BlobsTable = BlobsTable()
     compute: ComputeTable = ComputeTable()
     operator: OperatorTable = OperatorTable()
@@ -298,7 +296,6 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         _refuse_client_file(path, table, environment)
         file = from_table(table, path, ServerFile, environment)
         check_listen(file, str(path))
-        check_doors(file, str(path))
         check_blobs(file, str(path))
         check_compute(file, str(path))
         check_enrolment(file, str(path))

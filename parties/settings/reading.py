@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -279,6 +279,13 @@ def _check_values(table: Mapping[str, Any], kind: type[msgspec.Struct], where: s
             raise MisuseError(f"{where}: {found.key} is missing: {found.about.description}")
 
 
+_GONE: Final = {
+    "doors": "servers have no doors any more, each takes its clients itself: remove the table (docs/adr/0028)",
+    "link": "servers have no doors any more, so S1 reaches S0 where clients do: remove the key (docs/adr/0028)",
+}
+"""What to do about keys that files of an earlier release have."""
+
+
 class _Table(NamedTuple):
     """A table of a file, and what it may have.
 
@@ -326,7 +333,8 @@ def _refuse_unknown(table: _Table) -> None:
     """Refuse keys that no struct of the table has."""
     for key in table.content:
         if table.fields and key not in table.fields and key != "type":
-            raise MisuseError(f"{table.where}: unknown key {key!r}; {_hint(key, table.fields, table.structs)}")
+            hint = _GONE.get(key) or _hint(key, table.fields, table.structs)
+            raise MisuseError(f"{table.where}: unknown key {key!r}; {hint}")
 
 
 def _refuse_strange_words(table: _Table) -> None:

@@ -22,8 +22,6 @@ def write_deployment(
     servers: Sequence[PublicIdentity],
     addresses: Sequence[str],
     clients: Iterable[PublicIdentity],
-    *,
-    link: str = "",
 ) -> None:
     """Write `task.toml`, for everybody, and `clients.toml`, for the servers, into a folder.
 
@@ -33,14 +31,11 @@ def write_deployment(
         servers: S0's and S1's public keys.
         addresses: where the two listen, each "host:port".
         clients: who is let in.
-        link: where S0 takes S1, if that is elsewhere.
     """
     entries = [
         {"address": address, "channel": server.channel.hex(), "statement": server.statement.hex()}
         for server, address in zip(servers, addresses, strict=True)
     ]
-    if link:
-        entries[0]["link"] = link
     plain = {"task": {key: value for key, value in msgspec.to_builtins(task).items() if value is not None}}
     (folder / "task.toml").write_text(to_toml({**plain, "servers": entries}), encoding="utf-8")
     listed = [{"name": c.name, "channel": c.channel.hex(), "statement": c.statement.hex()} for c in clients]

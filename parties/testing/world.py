@@ -34,8 +34,6 @@ from parties.compute import InlineLane
 from parties.errors import RequestDeniedError, ServerBusyError
 from parties.events import RoundSettled, ServerEvent
 from parties.outcome import Model, RoundReport
-from parties.server.door.door import Door, DoorSetup
-from parties.server.doors.core import DoorServer
 from parties.server.limits import Schedule
 from parties.server.round.engine import Engine
 from parties.server.server import Server
@@ -54,7 +52,7 @@ from parties.testing.surroundings import HORIZON, HorizonError, Surroundings, en
 from parties.testing.wires import Connection
 from parties.watch import Note
 
-__all__ = ["Ended", "HorizonError", "World", "door_names", "world"]
+__all__ = ["Ended", "HorizonError", "World", "world"]
 
 ALL_ROUNDS = 10**6
 
@@ -77,8 +75,8 @@ class World(Surroundings):
         task: the task.
         network: makes the parties.
         schedule: when rounds close.
-        doors: how many doors each server has, which are processes of their own, called S0.door-1 and so on.
-        workers: how many workers compute for each server, likewise, called S0.worker-1; with none it does so itself.
+        workers: how many workers compute for each server, which are processes of their own, called S0.worker-1 and so
+            on; with none it does so itself.
         clusters: each server's workers.
         servers: S0 and S1, each in its present life.
         events: every event that a server reported, in order, with the time and the server's name.
@@ -100,7 +98,6 @@ class World(Surroundings):
         schedule: Schedule,
         make_server: tuple[MakeServer, MakeServer],
         horizon: float,
-        doors: tuple[int, int] = (0, 0),
         workers: tuple[int, int] = (0, 0),
         worker_memory: int = 0,
         workers_answer: bool = False,
@@ -109,7 +106,6 @@ class World(Surroundings):
         self.task = task
         self.network = network
         self.schedule = schedule
-        self.doors = doors
         self.workers = workers
         self._worker_memory = worker_memory
         self._workers_answer = workers_answer
@@ -168,8 +164,6 @@ class World(Surroundings):
             self.models[index][0] = dict(self.servers[index].model)
             self.states[index][0] = dict(self.servers[index].kept_state)
             self.keep(name, partial(self._live_as_server, index))
-            for door in door_names(index, self.doors[index]):
-                self.keep(door, partial(self._live_as_door, index))
             for worker in worker_names(index, self.workers[index]):
                 self.keep(worker, partial(self._live_as_worker, index))
         for fault in self._operators:
@@ -181,8 +175,9 @@ class World(Surroundings):
     async def _live_as_server(self, index: int, life: Life) -> None:
         name = SERVERS[index]
         self.wires.listens(life)
+        given = self.network.servers[index].setup
         setup = replace(
-            self._setup_of(index, life),
+            given,
             transport=self.wires,
             store=await self.open_disk(life),
             blobs=self.open_blobs(life),
@@ -191,11 +186,10 @@ class World(Surroundings):
             watch=partial(self._watch, life),
             clock=partial(self.wall_clock, name),
             engine=self._engine_of(index, life),
+            recent=0 if self._spoils_blobs else given.recent,
         )
         server = self.servers[index] = self._make_server[index](setup)
         async with trio.open_nursery() as nursery:
-            if self.doors[index]:
-                await nursery.start(DoorServer(server, self.wires, f"{name}.core").listen)
             await nursery.start(server.run)
             self._reachable.add(index)
             self._changed.set()
@@ -204,14 +198,6 @@ class World(Surroundings):
             self._note_model(index, status.rounds_done + status.rounds_aborted)
             for over in past:
                 self._note_settled(index, over.report)
-
-    def _setup_of(self, index: int, life: Life) -> ServerSetup:
-        """The setup of a server, whose clients come to its doors if it has any; the other server does not."""
-        setup = self.network.servers[index].setup
-        links = [f"{name}.link" if doors else name for name, doors in zip(SERVERS, self.doors, strict=True)]
-        blobs = self.open_blobs(life) if self.doors[index] else None
-        recent = 0 if self._spoils_blobs else setup.recent
-        return replace(setup, address=links[index], peer_address=links[1 - index], blobs=blobs, recent=recent)
 
     def _engine_of(self, index: int, life: Life) -> Engine | None:
         """The workers of a server, if it has any."""
@@ -238,53 +224,12 @@ class World(Surroundings):
         )
         await self.clusters[index].live(station, life)
 
-    async def _live_as_door(self, index: int, life: Life) -> None:
-        """A door of a server's; it is reached at an address of its own."""
-        setup, name = self.network.servers[index].setup, life.process.name
-        door = Door(
-            DoorSetup(
-                task=self.task,
-                index=index,
-                name=name.partition(".")[2],
-                channel_secret=setup.identity.channel_secret,
-                channel=setup.identity.public.channel,
-                peer=setup.peer.channel,
-                peer_address=(*door_names(1 - index, self.doors[1 - index]), SERVERS[1 - index])[0],
-                address=name,
-                transport=self.wires,
-                core_address=f"{SERVERS[index]}.core",
-                core_transport=self.wires,
-                blobs=self.share_blobs(life, SERVERS[index]),
-                lane=setup.lane,
-                randomness=SeededSource(self.seed, name, str(life.number)),
-                kind=setup.kind,
-                limits=setup.limits,
-                conversations=setup.conversations,
-                watch=partial(self._watch, life),
-            )
-        )
-        async with trio.open_nursery() as nursery:
-            await nursery.start(door.run)
-
-    def _addresses(self, life: Life) -> tuple[str, str]:
-        """Where a client comes to: in each of its lives to others of each server's doors."""
-        found = []
-        for index, name in enumerate(SERVERS):
-            doors = door_names(index, self.doors[index])
-            place = sum(life.process.name.encode()) + life.number
-            found.append(doors[place % len(doors)] if doors else name)
-        return found[0], found[1]
-
     async def _live_as_client(
         self, name: str, behaviour: Behaviour, make: MakeClient, judged: bool, life: Life
     ) -> None:
         store = await self.open_disk(life)
         setup = replace(
-            self.network.client(name).setup,
-            transport=self.wires,
-            store=store,
-            watch=partial(self._watch, life),
-            addresses=self._addresses(life),
+            self.network.client(name).setup, transport=self.wires, store=store, watch=partial(self._watch, life)
         )
         async with make(setup) as client:
             try:
@@ -335,8 +280,6 @@ class World(Surroundings):
             self._stragglers.watch(sender, receiver, message)
             note = Note(sender, receiver, message, bulk)
             self.note(sender, note)
-            if any(self.doors):
-                return  # a party's name is not its address's, and nobody follows its messages
             if sender in SERVERS:  # a server tells of what it has sent, a client of what it is about to send
                 self.wires.written(note)
             else:
@@ -374,11 +317,6 @@ async def _close(server: Server, number: int) -> None:
     """Have a server's operator close a round; what is refused is left as it is."""
     with suppress(MisuseError):
         await server.close_now(number)
-
-
-def door_names(index: int, count: int) -> tuple[str, ...]:
-    """The names of a server's doors, as processes and as addresses."""
-    return tuple(f"{SERVERS[index]}.door-{number}" for number in range(1, count + 1))
 
 
 def worker_names(index: int, count: int) -> tuple[str, ...]:
@@ -421,7 +359,6 @@ async def world(
     clients: Sequence[str] = (),
     horizon: float = HORIZON,
     computing: float = 0.0,
-    doors: tuple[int, int] = (0, 0),
     workers: tuple[int, int] = (0, 0),
     worker_memory: int = 0,
     workers_answer: bool = False,
@@ -443,7 +380,6 @@ async def world(
         clients: the names of the clients that faults may strike.
         horizon: virtual seconds after which the world ends with an error.
         computing: virtual seconds that each piece of a party's heavy computation takes.
-        doors: how many doors S0 and S1 have; a server without any takes its clients itself.
         workers: how many workers compute for S0 and S1; a server without any computes itself.
         worker_memory: bytes that each of them may use; 0 for any number.
         workers_answer: whether they answer retrievals, too.
@@ -452,13 +388,10 @@ async def world(
         MisuseError: the model does not fit the task, the clock does not jump, or a fault names an unknown party.
         HorizonError: the world has reached its horizon.
     """
-    inner = [*door_names(0, doors[0]), *door_names(1, doors[1])]
-    inner += [*worker_names(0, workers[0]), *worker_names(1, workers[1])]
+    inner = (*worker_names(0, workers[0]), *worker_names(1, workers[1]))
     refuse_unknown(faults, (*SERVERS, *inner, *clients), "name the clients that faults strike in clients=[…]")
     network, schedule = Network(task, model, seed, _Lane(computing)), schedule or Schedule(clients=task.max_clients)
     async with entered(
-        World(
-            task, network, seed, faults, schedule, make_server, horizon, doors, workers, worker_memory, workers_answer
-        )
+        World(task, network, seed, faults, schedule, make_server, horizon, workers, worker_memory, workers_answer)
     ) as made:
         yield made

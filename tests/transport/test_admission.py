@@ -3,7 +3,6 @@
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -18,18 +17,15 @@ from transport import (
     HandshakeTimeoutError,
     Kind,
     KindMismatchError,
-    Limits,
     RefusedError,
     Role,
     RoleMismatchError,
-    Service,
     TcpTransport,
     TurnedAwayError,
     UnreachableError,
     VersionMismatchError,
     WrongServerKeyError,
 )
-from transport.listener import Visit
 from transport.preamble import MAGIC, PROTOCOL_VERSION
 from transport.testing.lab import ALICE, LARGE, SERVER, STRANGER, UNLIMITED
 
@@ -299,36 +295,3 @@ async def test_a_bug_in_a_handler_is_not_hidden(lab):
 async def receive_after_dial(lab):
     async with await lab.dial() as channel:
         await channel.receive(LARGE)
-
-
-async def test_what_is_kept_for_a_client_is_given_back_however_its_connection_ends(lab):
-    kept, gone = [], trio.Event()
-
-    async def admit(key, payload):
-        kept.append(payload)
-        return Visit(b"come in", serve, partial(leave, payload))
-
-    def leave(payload):
-        kept.remove(payload)
-        gone.set()
-
-    async def serve(channel):
-        await channel.send(b"yours")
-        with suppress(ChannelError):
-            await channel.announced()
-
-    async def nobody(channel):
-        raise AssertionError("the visit names another handler")
-
-    service = Service(settings_of(SERVER, Role.SERVER_0), admit, nobody, Limits(per_key=1))
-    address = await lab.nursery.start(lab.transport.listen, lab.address, service)
-    async with await lab.transport.dial(address, SERVER.public, settings_of(ALICE, payload=b"one")) as channel:
-        assert await channel.receive(5) == b"yours"
-        assert channel.introduction.welcome == b"come in"
-        with pytest.raises(BusyError):
-            await lab.transport.dial(address, SERVER.public, settings_of(ALICE, payload=b"two"))
-        await gone.wait()
-        gone = trio.Event()
-        assert kept == [b"one"]
-    await gone.wait()
-    assert kept == []

@@ -71,13 +71,6 @@ async def test_what_is_no_socket_is_left_alone(lab, place, make):
     assert place.exists()
 
 
-async def test_a_socket_has_the_permissions_that_are_asked_for(place, nursery):
-    for mode in (0o600, 0o700):
-        stop = await Lab(UnixTransport(mode), f"unix:{place}", nursery).serve()
-        assert place.stat().st_mode & 0o777 == mode
-        await stop()
-
-
 async def test_a_folder_that_is_missing_is_named(lab, place):
     lab.address = f"unix:{place}/none/s0"
     with pytest.raises(UnreachableError, match=r"No such file or directory.*is the folder there"):

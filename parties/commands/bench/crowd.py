@@ -263,16 +263,16 @@ async def _submit(servers: tuple[Server, ...], config: RoundConfig, number: int,
 
 async def _receipted(server: Server, name: str, message: Submit, bulk: memoryview) -> None:
     if bulk:
-        async with server.answerer.begin(name, message, len(bulk)) as begun:
+        async with server.requests.begin(name, message, len(bulk)) as begun:
             reply, _ = await begun.complete(bulk, no_room)
     else:
-        reply, _ = await server.answerer.ask(name, message, no_room)
+        reply, _ = await server.requests.ask(name, message, no_room)
     if not isinstance(reply, Receipt):
         raise FslError(f"{name}: {reply}")
 
 
 async def _asked(server: Server, config: RoundConfig, name: str) -> int:
-    reply, content = await server.answerer.ask(name, AskOutcome(round_id=config.round_id()), no_room)
+    reply, content = await server.requests.ask(name, AskOutcome(round_id=config.round_id()), no_room)
     if not isinstance(reply, Finished):
         raise FslError(f"{name}: {reply}")
     return len(content) + len(reply.signature)

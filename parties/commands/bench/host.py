@@ -62,14 +62,12 @@ class Asked:
     Attributes:
         task: the task file.
         constants: the file of this machine's constants; None to measure them.
-        doors: the doors of the server.
         network: megabits that it receives from clients in a second.
         link: megabits that the servers send each other in a second, each way.
     """
 
     task: Path
     constants: Path | None = None
-    doors: int = 0
     network: float = NETWORK
     link: float = LINK
 
@@ -111,7 +109,7 @@ def plan_of_this_host(asked: Asked, progress: Callable[[str], None]) -> ServerPl
     """The plan of a server of the task on this machine, with what was measured on it."""
     task = read_task(asked.task)
     load = load_of(task)
-    host = Host(cores(), asked.doors, MEGABIT * asked.network, MEGABIT * asked.link)
+    host = Host(cores(), MEGABIT * asked.network, MEGABIT * asked.link)
     clients = max(2, task.quorum, min(100, task.max_clients))
     constants = _constants(asked.constants, progress)
     if _retrieves(task) and constants.retrieval is None:

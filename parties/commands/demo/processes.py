@@ -28,7 +28,6 @@ from parties.commands.demo.learner import Learner, initial_model
 from parties.commands.demo.taking_part import PHASES, Summary, demo_task, take_part
 from parties.deployment.connecting import connect
 from parties.files.models import load_model, save_model
-from parties.identity.channel_keys import ChannelKeys
 from parties.identity.keys import Identity
 from parties.settings.writing import free_addresses, write_deployment
 
@@ -45,12 +44,11 @@ async def in_processes(
     seed: int,
     progress: Progress,
     transport: Literal["tcp", "unix"],
-    doors: int = 0,
     compute: Literal["threads", "dask"] = "threads",
 ) -> Summary:
     """Run the whole demo in processes that are connected over TCP or over Unix-domain sockets.
 
-    If asked for, with doors of both servers, and with a cluster that computes for S0.
+    If asked for, with a cluster that computes for S0.
 
     Raises:
         FslError: a process failed; the message has its last lines.
@@ -60,13 +58,13 @@ async def in_processes(
         folder = Path(name)
         addresses = free_addresses(2) if transport == "tcp" else [f"unix:{folder / name}.socket" for name in SERVERS]
         cluster = write_cluster(folder) if compute == "dask" else ""
-        _write_files(folder, demo_task(clients), addresses, clients, rounds, doors, cluster)
+        _write_files(folder, demo_task(clients), addresses, clients, rounds, cluster)
         bar = progress.add_task("client rounds", total=clients * rounds)
         started = time.perf_counter()
         async with trio.open_nursery() as computing, trio.open_nursery() as servers:
             ended = [trio.Event(), trio.Event()]
             for server in (0, 1):
-                await servers.start(_serve, folder, server, doors, ended[server])
+                await servers.start(_serve, folder, server, ended[server])
             for words in WORKING if cluster else ():
                 computing.start_soon(_child, [*PARTIES, *words, str(folder / "S0.toml")], words[0], _nothing)
             async with trio.open_nursery() as nursery:
@@ -82,9 +80,7 @@ async def in_processes(
     return summary
 
 
-def _write_files(
-    folder: Path, task: Task, addresses: Sequence[str], clients: int, rounds: int, doors: int, cluster: str
-) -> None:
+def _write_files(folder: Path, task: Task, addresses: Sequence[str], clients: int, rounds: int, cluster: str) -> None:
     """Keys, task file, client list and model: what the operators of two servers would exchange."""
     identities = [Identity.generate(name) for name in SERVERS]
     members = [Identity.generate(f"client-{number:02}") for number in range(clients)]
@@ -92,12 +88,10 @@ def _write_files(
         identity.save(folder / f"{identity.name}.key")
     save_model(folder / "model.npz", initial_model())
     servers = [identity.public for identity in identities]
-    link = free_addresses(1)[0] if doors else ""
-    write_deployment(folder, task, servers, addresses, [member.public for member in members], link=link)
+    write_deployment(folder, task, servers, addresses, [member.public for member in members])
     for server, address in enumerate(addresses):
-        store = f"{SERVERS[server]}.sqlite" if doors or (cluster and server == 0) else "memory"
-        own = _doors(folder, identities[server], doors, link if server == 0 else "") if doors else ""
-        own += cluster if server == 0 else ""
+        store = f"{SERVERS[server]}.sqlite" if cluster and server == 0 else "memory"
+        own = cluster if server == 0 else ""
         (folder / f"{SERVERS[server]}.toml").write_text(
             f'server = {server}\nidentity = "{SERVERS[server]}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
             f'model = "model.npz"\nlisten = "{address}"\nsave_model = "model-{server}.npz"\nthreads = 1\n'
@@ -106,28 +100,19 @@ def _write_files(
         )
 
 
-def _doors(folder: Path, identity: Identity, count: int, link: str) -> str:
-    """A server's table of doors, whose key is written beside its own."""
-    keys = f"{identity.name}-doors.key"
-    ChannelKeys.of(identity).save(folder / keys)
-    core = f"unix:{folder}/{identity.name}.core"
-    return f'[doors]\ncount = {count}\ncore = "{core}"\nkeys = "{keys}"\n' + (f'link = "{link}"\n' if link else "")
-
-
 async def _serve(
     folder: Path,
     server: int,
-    doors: int,
     ended: trio.Event,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a server's process; started once it listens, or the first of its doors does."""
+    """Run a server's process; started once it listens."""
     command = [*PARTIES, "serve", str(folder / f"{SERVERS[server]}.toml")]
-    words, listens = f"of {SERVERS[server]} listens at" if doors else "listens at", trio.Event()
+    listens = trio.Event()
 
     def heard(line: str) -> None:
-        if words in line and not listens.is_set():
+        if "listens at" in line and not listens.is_set():
             listens.set()
             task_status.started()
 

@@ -38,7 +38,6 @@ from parties.simulation.network import simulate
 __all__ = ["run_demo"]
 
 MOST_CLIENTS = 64
-MOST_DOORS = 8
 
 
 async def run_demo(
@@ -48,7 +47,6 @@ async def run_demo(
     seed: int,
     transport: Literal["memory", "tcp", "unix"],
     report: Report,
-    doors: int = 0,
     compute: Literal["threads", "dask"] = "threads",
 ) -> None:
     """Run the demo and report.
@@ -59,10 +57,6 @@ async def run_demo(
     """
     if not 2 <= clients <= MOST_CLIENTS or rounds < 1:
         raise MisuseError(f"2 to {MOST_CLIENTS} clients and at least 1 round expected, got {clients} and {rounds}")
-    if doors and transport != "tcp":
-        raise MisuseError(f"doors are processes that share a TCP port: --doors {doors} needs --transport tcp")
-    if not 0 <= doors <= MOST_DOORS:
-        raise MisuseError(f"0 to {MOST_DOORS} doors expected for each server, got {doors}")
     if compute == "dask" and transport != "tcp":
         raise MisuseError(
             "a cluster's workers are processes, which are reached over TCP: --compute dask needs --transport tcp"
@@ -75,7 +69,7 @@ async def run_demo(
             case "tcp" | "unix":
                 from parties.commands.demo.processes import in_processes  # which takes 0.1 s, and needs what serves
 
-                summary = await in_processes(clients, rounds, seed, progress, transport, doors, compute)
+                summary = await in_processes(clients, rounds, seed, progress, transport, compute)
     if summary.doubts:
         raise FslError(f"{'; '.join(summary.doubts)}: zeros were submitted instead of updates")
     clear = _in_the_clear(corpus, clients, rounds)

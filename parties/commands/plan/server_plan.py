@@ -30,7 +30,7 @@ from fsl_async.costs.workers import MOST_WORKERS, SEALED
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.commands.plan.workers_plan import WorkersPlan, plan_workers, result_of_workers
-from parties.deployment.memory_need import DOOR_BYTES, message_bytes, server_bytes
+from parties.deployment.memory_need import message_bytes, server_bytes
 
 __all__ = ["Rooms", "ServerPlan", "Step", "plan_server", "result_of_server"]
 
@@ -152,8 +152,7 @@ def plan_server(
     limit = capacity(load, host, constants, clients)
     steps, stuck = _steps(load, host, constants, clients)
     model = {block.name: np.empty(0, dtype=dtype) for block in task.model_blocks}
-    messages = message_bytes(task, model, None)
-    needed = memory_bytes(server_bytes(task, model, messages), DOOR_BYTES + messages, host, constants, clients)
+    needed = memory_bytes(server_bytes(task, model, message_bytes(task, model, None)), constants, clients)
     return ServerPlan(
         task=task,
         clients=clients,
@@ -201,10 +200,6 @@ def _change(first: Stage, host: Host, constants: Constants) -> tuple[str, Host, 
         case "evaluation" | "answers" | "processors" | "files":
             threads = 2 * host.threads
             return f"a bigger host, of {threads} threads", replace(host, threads=threads), constants
-        case "event loop" | "writer":
-            return "2 doors", replace(host, doors=2), constants
-        case "doors":
-            return f"{2 * host.doors} doors", replace(host, doors=2 * host.doors), constants
         case "disk":
             faster = f"a disk that writes {2 * constants.disk / 1e6:,.0f} MB/s, or public parts in an object store"
             return faster, host, replace(constants, disk=2 * constants.disk)
@@ -217,8 +212,9 @@ def _change(first: Stage, host: Host, constants: Constants) -> tuple[str, Host, 
                 f"workers send all cells for every {SEALED} clients, and the server adds one such sum after the other: "
                 "divide the rows among several tasks"
             )
-        case "core":
-            return "the core is one thread, and nothing on a host moves it: divide the clients among several tasks"
+        case "event loop" | "writer":
+            what = f"the {first.part} is one thread, and nothing on a host moves it"
+            return f"{what}: divide the clients among several tasks, each served by a process of its own"
 
 
 # ---- as JSON

@@ -53,13 +53,11 @@ def _verdict(plan: ServerPlan) -> str:
 
 
 def _heading(plan: ServerPlan) -> str:
-    host, doors = plan.host, plan.host.doors
-    served = f"{doors} door{'s' * (doors > 1)} and a core" if doors else "one process, no doors"
-    if host.workers is not None:
-        served += f", {_hands(host.workers)}"
+    host = plan.host
+    helped = "" if host.workers is None else f", {_hands(host.workers)}"
     return (
         f'task "{plan.task.name}": {plan.clients:,} clients in a round, {size(plan.load.size)} of bulk and '
-        f"{plan.load.leaves:,} leaves from each\nhost: {host.threads} threads, {served}; {host.network / 1e6:,.0f} "
+        f"{plan.load.leaves:,} leaves from each\nhost: {host.threads} threads{helped}; {host.network / 1e6:,.0f} "
         f"Mbit/s from clients, {host.link / 1e6:,.0f} Mbit/s between the servers"
     )
 

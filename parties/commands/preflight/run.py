@@ -11,12 +11,10 @@ from typing import Any
 import msgspec
 import trio
 
-from fsl_async.errors import MisuseError
 from fsl_async.task import Task
-from parties.commands.preflight import bulk, compute, doors, files, host, others
+from parties.commands.preflight import bulk, compute, files, host, others
 from parties.commands.preflight.findings import Check, Doubt, Finding, found, loaded
 from parties.deployment.client_state import state_beside
-from parties.settings.doors_table import check_link
 from parties.settings.host_file import HostFile, PartyFile, load_party
 from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.reading import overrides
@@ -25,19 +23,16 @@ from parties.settings.task_file import Deployment
 __all__ = ["preflight"]
 
 
-async def preflight(config: Path, environment: Mapping[str, str] = os.environ, *, door: bool = False) -> list[Finding]:
+async def preflight(config: Path, environment: Mapping[str, str] = os.environ) -> list[Finding]:
     """Check all that a server's or a client's file names, and the other parties.
 
     Args:
         config: the file.
         environment: its variables take precedence over the file.
-        door: whether this is the host of a door of that server, which needs less of what the file names.
     """
     finding, file = loaded("configuration", partial(load_party, config, environment), partial(_kind_of_file, config))
     if file is None:
         return [finding]
-    if door:
-        return [finding, *await _door(config, file, environment)]
     if isinstance(file, ClientFile):
         return [finding, *await _client(file, environment)]
     return [finding, *await (_several(file, environment) if file.listed else _single(file.common, environment))]
@@ -48,28 +43,6 @@ async def _client(file: ClientFile, environment: Mapping[str, str]) -> list[Find
     if deployment is None:
         return [task]
     return [task, await _overridden(ClientFile, environment), *await _all(_of_client(file, deployment))]
-
-
-async def _door(config: Path, file: PartyFile, environment: Mapping[str, str]) -> list[Finding]:
-    """Of a door on its own host."""
-    doors_of, common = loaded("doors", partial(_server_with_doors, config, file), partial(_where_doors_are))
-    if common is None:
-        return [doors_of]
-    task, deployment = _task_of(common.task)
-    if deployment is None:
-        return [doors_of, task]
-    checks = _of_door(common, deployment)
-    return [doors_of, task, await _overridden(ServerFile, environment), *await _all(checks)]
-
-
-def _server_with_doors(config: Path, file: PartyFile) -> ServerFile:
-    if isinstance(file, ClientFile) or not file.common.doors:
-        raise MisuseError(f"{config} is not the file of a server with [doors]; a door needs its server's file")
-    return file.common
-
-
-def _where_doors_are(file: ServerFile) -> str:
-    return f"doors of S{file.server}, which ask its core at {file.doors.core} and listen at {file.listen}"
 
 
 async def _single(file: ServerFile, environment: Mapping[str, str]) -> list[Finding]:
@@ -138,9 +111,7 @@ def _of_server(file: ServerFile, deployment: Deployment) -> list[tuple[str, Chec
         ("disk", _plain(files.disk, file, deployment.task)),
         *_of_host(file, deployment, [(file, deployment.task)]),
         *_of_compute(file, deployment),
-        *(_of_doors(file, deployment) if file.doors else [("link", _plain(_no_link, file, deployment))]),
         ("other server", partial(others.reachable, deployment, file.transport, 1 - file.server)),
-        *_of_link(file, deployment),
     ]
 
 
@@ -152,44 +123,6 @@ def _of_compute(file: ServerFile, deployment: Deployment) -> list[tuple[str, Che
         ("certificates", _plain(compute.certificates, file)),
         ("workers", partial(compute.workers, file, deployment)),
     ]
-
-
-def _of_doors(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]]:
-    """Of a server with doors besides."""
-    return [
-        ("doors' keys", _plain(doors.keys, file, deployment)),
-        ("doors' memory", _plain(doors.memory, file, deployment.task)),
-        ("core", partial(doors.core, file)),
-        ("link", partial(doors.link, file, deployment)),
-    ]
-
-
-def _of_door(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]]:
-    """Of a door on its own host."""
-    return [
-        ("doors' keys", _plain(doors.keys, file, deployment)),
-        ("key folder", _plain(doors.key_folder, file)),
-        ("memory", _plain(doors.one_memory, file, deployment.task)),
-        ("descriptors", _plain(host.descriptors, file)),
-        ("clock", _plain(host.clock)),
-        ("port", partial(doors.listening, file, deployment)),
-        ("core", partial(doors.taken_in, file, deployment)),
-        ("blobs", partial(doors.blobs, file, deployment)),
-        ("other server", partial(others.reachable, deployment, file.transport, 1 - file.server)),
-    ]
-
-
-def _of_link(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]]:
-    """Of S1, whose S0 has doors: the core of S0."""
-    if file.server == 0 or not deployment.servers[0].link:
-        return []
-    return [("other core", partial(others.reachable, deployment, file.transport, 0, deployment.link))]
-
-
-def _no_link(file: ServerFile, deployment: Deployment) -> str:
-    """Of a server without doors: nobody is sent to a link that it has not."""
-    check_link(file, deployment)
-    return "the other server comes where clients do, or is dialled"
 
 
 def _of_address(
@@ -212,12 +145,7 @@ def _of_host(
         ("descriptors", _plain(host.descriptors, file)),
         ("clock", _plain(host.clock)),
         ("transport", _plain(host.transport, file.transport)),
-        (
-            "port",
-            partial(doors.listening, file, deployment)
-            if file.doors
-            else partial(host.listening, tasks, deployment.addresses[file.server]),
-        ),
+        ("port", partial(host.listening, tasks, deployment.addresses[file.server])),
         ("operator's port", partial(host.operator_port, tasks)),
         ("two hosts", partial(others.separation, deployment)),
         ("two operators", partial(others.operators, deployment)),
@@ -234,7 +162,6 @@ def _of_task(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]
         ("blobs", partial(bulk.blobs, file, deployment, running=files.is_running(file.store))),
         ("disk", _plain(files.disk, file, deployment.task)),
         *_of_compute(file, deployment),
-        ("link", _plain(_no_link, file, deployment)),
         ("other server", partial(others.reachable, deployment, file.transport, 1 - file.server)),
     ]
 

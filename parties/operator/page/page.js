@@ -1,8 +1,8 @@
 // Keeps the page as the server stands: it hears of every change, and fetches rounds and clients when they have changed.
 // Rules: data comes from the JSON routes alone; a card without contents is hidden, or says what will be there.
 
+import { showBlobs } from "./blobs.js";
 import { at, make, mark, say } from "./dom.js";
-import { showDoors } from "./doors.js";
 import { fetchClients, showServers, watchClients } from "./parties.js";
 import { fetchRounds, watchRounds } from "./past.js";
 import { showRound, tick } from "./round.js";
@@ -27,7 +27,7 @@ function show(status) {
   showRound(status, ahead);
   showFigures(status);
   showServers(status);
-  showDoors(status);
+  showBlobs(status);
   showWorkers(status);
   fetchClients(status);
   lookAgain();

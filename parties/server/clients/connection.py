@@ -32,8 +32,9 @@ from fsl_async.errors import ChannelError, PeerViolationError
 from fsl_async.wire.codec import decode, decode_beginning, encode
 from fsl_async.wire.messages import AskOutcome, Enter, FromClient, Message, Refused
 from parties.events import BudgetMoved, Observer
-from parties.server.clients.answerer import NOTHING, Answerer, Reply, Room, bringing_bulk, no_room
+from parties.server.clients.answerer import NOTHING, Reply, Room, bringing_bulk, no_room
 from parties.server.clients.memory_budget import Budget, Loan
+from parties.server.clients.requests import RequestHandler
 from parties.server.limits import ConversationLimits
 from parties.server.refusals import AbuseError, RequestRefusedError
 from parties.server.traffic import Traffic
@@ -86,19 +87,19 @@ class ClientConnections:
         requests, answers = self.request_memory, self.answer_memory
         self._observe(BudgetMoved(used=requests.used + answers.used, limit=requests.limit + answers.limit))
 
-    async def hold(self, channel: Channel, client: str, answerer: Answerer) -> None:
+    async def hold(self, channel: Channel, client: str, requests: RequestHandler) -> None:
         """Answer a client's requests until it closes or has been silent for too long.
 
         Args:
             channel: the connection.
             client: who is at its other end.
-            answerer: carries out what is asked for.
+            requests: carries out what is asked for.
 
         Raises:
             PeerViolationError: the client broke the message rules.
             ChannelError: the connection was lost, or the client was too slow.
         """
-        await _Conversation(self, channel, client, answerer).run()
+        await _Conversation(self, channel, client, requests).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +119,9 @@ def _no_loan(client: str) -> Loan:
 class _Conversation:
     """Requests and answers over one channel."""
 
-    def __init__(self, shared: ClientConnections, channel: Channel, client: str, answerer: Answerer) -> None:
+    def __init__(self, shared: ClientConnections, channel: Channel, client: str, requests: RequestHandler) -> None:
         self._shared = shared
-        self._answerer = answerer
+        self._requests = requests
         self._limits = shared.limits
         self._pace = shared.limits.pace
         self._channel = channel
@@ -143,7 +144,7 @@ class _Conversation:
         async with AsyncExitStack() as lent:
             if length <= LONGEST_HEAD:
                 answer = await self._carry_out(await self._channel.receive(length, pace=self._pace), lent)
-            elif any(0 < length - size <= LONGEST_HEAD for size in self._answerer.bulk_sizes()):
+            elif any(0 < length - size <= LONGEST_HEAD for size in self._requests.bulk_sizes()):
                 answer = await self._carry_out_with_bulk(length, lent)
             else:
                 await self._refuse_size(length)
@@ -191,7 +192,7 @@ class _Conversation:
         message = bringing_bulk(message)
         async with AsyncExitStack() as granted:
             with loan.held_up():
-                begin = self._answerer.begin(self._client, message, loan.total - start)
+                begin = self._requests.begin(self._client, message, loan.total - start)
                 begun = await granted.enter_async_context(begin)
             data = await self._channel.receive(loan.total, pace=self._pace, room=room)
             self._shared.traffic.received(self._client, message, len(data))
@@ -234,12 +235,12 @@ class _Conversation:
         self._shared.traffic.received(self._client, message, len(data))
         try:
             if bulk:
-                async with self._answerer.begin(self._client, bringing_bulk(message), len(bulk)) as begun:
+                async with self._requests.begin(self._client, bringing_bulk(message), len(bulk)) as begun:
                     return await self._answered(partial(begun.complete, bulk), lent)
             if isinstance(message, Enter | AskOutcome):
                 reply = await self._while_present(message)
                 return None if reply is None else _Answer(*reply, _no_loan(self._client))
-            return await self._answered(partial(self._answerer.ask, self._client, message), lent)
+            return await self._answered(partial(self._requests.ask, self._client, message), lent)
         except RequestRefusedError as refusal:
             return _Answer(refusal.message, NOTHING, _no_loan(self._client))
         except AbuseError as abuse:
@@ -278,7 +279,7 @@ class _Conversation:
         reply: Reply | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._notice_leaving, nursery.cancel_scope)
-            reply = await self._answerer.ask(self._client, message, no_room)
+            reply = await self._requests.ask(self._client, message, no_room)
             nursery.cancel_scope.cancel()
         return reply
 

@@ -114,11 +114,6 @@ class Wanted:
             return 0, 0
         return dense_bytes(self.shape), private_bytes(self.shape)
 
-    @property
-    def needed_seed(self) -> bytes:
-        """The seed, where digests of private bulk are keyed with it; empty where there is no such bulk."""
-        return self.seed if any(self.own_sizes) else b""
-
     def check_size(self, size: int) -> None:
         """Refuse bulk of another size.
 
@@ -136,11 +131,6 @@ class Wanted:
         raise RequestRefusedError.because("malformed", explanation)
 
 
-def _unnoted(name: str, part: memoryview) -> None:
-    """Takes no note."""
-    del name, part
-
-
 class Depositor:
     """Takes the bulk of requests in.
 
@@ -150,7 +140,7 @@ class Depositor:
         note: takes each public part that has been put, with its blob's name.
     """
 
-    def __init__(self, blobs: Blobs, lane: ComputeLane, note: Callable[[str, memoryview], None] = _unnoted) -> None:
+    def __init__(self, blobs: Blobs, lane: ComputeLane, note: Callable[[str, memoryview], None]) -> None:
         self._blobs = blobs
         self._lane = lane
         self._note = note

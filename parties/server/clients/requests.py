@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias, TypeVar, assert_never
 
-import trio
-
 from fsl_async.errors import StorageError
 from fsl_async.task import ProtocolName
 from fsl_async.union import union_task
@@ -32,10 +30,10 @@ from fsl_async.wire.messages import (
     Submit,
     TaskIs,
 )
+from parties.events import Warned
 from parties.server.actor import Actor
 from parties.server.clients.answerer import NOTHING, BulkRequest, Reply, Room
-from parties.server.clients.depositing import told_of_no_room
-from parties.server.clients.deposits import Deposit, Wanted, bulk_sizes
+from parties.server.clients.deposits import Deposit, Depositor, Wanted, bulk_sizes
 from parties.server.clients.parts import check_carried
 from parties.server.clients.retrievals import Retrievals, longest_answer
 from parties.server.clients.statements import Statements
@@ -46,6 +44,9 @@ from parties.server.round.quota import Counted
 from parties.server.round.records import submission_bytes
 from parties.server.round.run import RoundRun
 from parties.storage.store import StoreLostError
+
+RETRY_AFTER = 30
+"""Seconds after which to ask a server again that cannot store anything: an operator has to make room."""
 
 LONGEST_WEIGHT = 8
 """Bytes of a weight of a model at most."""
@@ -61,23 +62,7 @@ FOREIGN: dict[ProtocolName, tuple[type[CountedRequest], ...]] = {
 """By what a round runs, the requests that do not belong into it."""
 
 
-LongRequest: TypeAlias = AskTask | Enter | AskOutcome
-"""Questions whose answers may take long; they are not counted."""
-
-
 ResultT = TypeVar("ResultT")
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """A question that cannot be answered now.
-
-    Attributes:
-        after: of somebody who asks to take part: in a round with a number above this; None where the end of a round is
-            asked for.
-    """
-
-    after: int | None
 
 
 class RequestHandler:
@@ -103,6 +88,7 @@ class RequestHandler:
         self._retrievals = Retrievals(actor.records, self.longest_answer)
         self._submissions = Submissions(actor)
         self._statements = Statements(self._task, self._setup.identity, self._setup.lane)
+        self._depositor = Depositor(self._setup.bulk, self._setup.lane, self._records.recent.hold)
 
     def bulk_sizes(self) -> frozenset[int]:
         """The exact sizes of a request's bulk, in the running round and in the last one, whose clients may be late."""
@@ -114,21 +100,18 @@ class RequestHandler:
         return frozenset().union(*self._sizes.values())
 
     @asynccontextmanager
-    async def begin(self, client: str, message: BulkRequest, size: int) -> AsyncIterator[GrantedHere]:
-        """Check and count a request before its bulk is read; see `CoreCalls.begin`."""
-        granted = await self.grant(client, message, size)
-        try:
-            yield granted
-        except BaseException:
-            granted.break_off()
-            raise
-        granted.come()
+    async def begin(self, client: str, message: BulkRequest, size: int) -> AsyncIterator[BegunRequest]:
+        """Check and count a request, and decide whether its bulk may come, before it is read.
 
-    async def grant(self, client: str, message: BulkRequest, size: int) -> GrantedHere:
-        """Check and count a request before its bulk is read; what becomes of that is told to what is returned.
+        A request that ends in the context before it is completed counts as one that has broken off.
+
+        Args:
+            client: who asks.
+            message: the request.
+            size: the bytes of bulk that come with it.
 
         Raises:
-            RequestRefusedError: its bulk may not come.
+            RequestRefusedError: they may not.
             AbuseError: the client went on above its limits.
         """
         run, counted = self._rounds.open_round(message.round_id, client), self._kind(message)
@@ -138,9 +121,15 @@ class RequestHandler:
         except StoreLostError:
             raise  # a server that cannot store what it acknowledges must end
         except StorageError as error:
-            raise told_of_no_room(error, self._setup.observe) from error
+            raise self._no_room(error) from error
         run.quota.begin_arriving(client)
-        return GrantedHere(self, run, client, message, wanted, counted)
+        begun = BegunRequest(self, run, client, message, wanted, counted)
+        try:
+            yield begun
+        except BaseException:
+            begun.break_off()
+            raise
+        begun.come()
 
     async def _wanted(self, run: RoundRun, client: str, message: BulkRequest, size: int) -> Wanted:
         """What a request's bulk has to be, if this much of it may come."""
@@ -150,63 +139,33 @@ class RequestHandler:
         return wanted
 
     async def ask(self, client: str, message: FromClient, room: Room) -> Reply:
-        """Carry out a request that brings no bulk; see `CoreCalls.ask`."""
+        """Carry out a request that brings no bulk; the answer to a request that is refused is the reason.
+
+        Args:
+            client: who asks.
+            message: the request.
+            room: see `Room`.
+
+        Raises:
+            AbuseError: the client goes on beyond its limits; the error carries the last answer.
+            PeerViolationError: no client that keeps the protocol sends this.
+        """
         return await self._replying(partial(self._asked, client, message, room))
-
-    def offhand(self, client: str, message: LongRequest) -> Reply | Waiting | None:
-        """The answer of `at_once` to the questions that come most; None where that has to read or compute something."""
-        match message:
-            case Enter(known=known) if not known or self._rounds.recalls(known):
-                return self._entered(client, message, strange=False)
-            case AskOutcome(round_id=round_id):
-                run = self._rounds.find(round_id)
-                return Waiting(None) if run is not None and not run.settled.is_set() else None
-            case _:
-                return None
-
-    async def at_once(self, client: str, message: LongRequest) -> Reply | Waiting:
-        """Answer a question whose answer may take long, if it can be answered now."""
-        try:
-            match message:
-                case AskTask():
-                    return TaskIs(self._task.canonical()), NOTHING
-                case Enter(known=known):
-                    return self._entered(client, message, strange=await self._is_strange(known))
-                case AskOutcome(round_id=round_id):
-                    report = await self._rounds.report(round_id)
-                    return Waiting(None) if report is None else await self._statements.sign(report, client)
-                case _:
-                    assert_never(message)
-        except RequestRefusedError as refusal:
-            return refusal.message, NOTHING
 
     async def _asked(self, client: str, message: FromClient, room: Room) -> Reply:
         match message:
             case AskTask():
                 return TaskIs(self._task.canonical()), NOTHING
             case Enter(known=known):
-                strange = await self._is_strange(known)
-                run = await self._rounds.asked(client, _after(message, strange=strange))
-                return self._opened(run, client, strange=strange)
+                strange = bool(known) and not await self._rounds.knows(known)
+                run = await self._rounds.asked(client, 0 if strange else message.after)
+                return Opened(run.config.canonical(), strange, run.is_drawn(client)), NOTHING
             case AskOutcome(round_id=round_id):
                 return await self._statements.sign(await self._rounds.settled_report(round_id), client)
             case Retrieve() | Recall() | Download() | Submit() | Hint():
                 return await self._counted(client, message, room)
             case _:
                 assert_never(message)
-
-    async def _is_strange(self, known: bytes) -> bool:
-        """Whether a client says that it took part in a round that is unknown here."""
-        return bool(known) and not await self._rounds.knows(known)
-
-    def _entered(self, client: str, message: Enter, *, strange: bool) -> Reply | Waiting:
-        """The round that is asked for, if it is open."""
-        after = _after(message, strange=strange)
-        run = self._rounds.open_after(after)
-        return Waiting(after) if run is None else self._opened(run, client, strange=strange)
-
-    def _opened(self, run: RoundRun, client: str, *, strange: bool) -> Reply:
-        return Opened(run.config.canonical(), strange, run.is_drawn(client)), NOTHING
 
     async def _counted(self, client: str, message: CountedRequest, room: Room) -> Reply:
         """Carry out a request that is counted, and brings no bulk."""
@@ -222,16 +181,6 @@ class RequestHandler:
         if isinstance(message, Retrieve | Submit | Hint):
             await self._checked(run, client, message)
         return await self._carry_out(run, client, message, None, room)
-
-    def forget(self, client: str, message: FromClient) -> None:
-        """Have a request not counted that brings no bulk: whoever asked for the client is gone, and not the client."""
-        if not isinstance(message, CountedRequest):
-            return
-        run, found = self._rounds.find(message.round_id), self._rounds.found
-        if run is not None:
-            run.quota.give_back(client, *self._kind(message))
-        elif found is not None and message.round_id == found.round_id:
-            found.quota.give_back(client, *self._kind(message))
 
     async def _judged(self, run: RoundRun, client: str, message: CountedRequest, work: Awaitable[ResultT]) -> ResultT:
         """What comes of a counted request; where it is refused, note how it counts, and what it is evidence of."""
@@ -252,7 +201,12 @@ class RequestHandler:
         except StoreLostError:
             raise  # a server that cannot store what it acknowledges must end
         except StorageError as error:
-            return told_of_no_room(error, self._setup.observe).message, NOTHING
+            return self._no_room(error).message, NOTHING
+
+    def _no_room(self, error: StorageError) -> RequestRefusedError:
+        """What a client is told of a server that cannot store, whose operator is told why."""
+        self._setup.observe(Warned(about="store", explanation=str(error)))
+        return RequestRefusedError.because("busy", "the server cannot store anything at present", RETRY_AFTER)
 
     def _kind(self, message: CountedRequest) -> tuple[Counted, str]:
         """As what a request is counted, and which of several things it asks for."""
@@ -305,36 +259,32 @@ class RequestHandler:
             case _:
                 assert_never(message)
 
-    async def complete(self, begun: GrantedHere, deposit: Deposit, room: Room) -> Reply:
-        """Carry out a request whose bulk is put."""
-        return await self._replying(partial(self._completed, begun, deposit, room))
+    async def complete(self, begun: BegunRequest, bulk: memoryview, room: Room) -> Reply:
+        """Take the bulk of a request in, and carry it out; see `BegunRequest.complete`."""
+        carry_out = partial(self._with_bulk, begun, bulk, room)
+        return await self._replying(lambda: self._judged(begun.run, begun.client, begun.message, carry_out()))
 
-    async def _completed(self, begun: GrantedHere, deposit: Deposit, room: Room) -> Reply:
+    async def _with_bulk(self, begun: BegunRequest, bulk: memoryview, room: Room) -> Reply:
+        try:
+            deposit = await self._depositor.take(begun.wanted, bulk)
+        except (RequestRefusedError, StorageError):
+            begun.come()
+            raise
+        begun.come()
         await self._erase_if_late(begun)
-        return await self._judged(begun.run, begun.client, begun.message, self._with_bulk(begun, deposit, room))
-
-    async def _with_bulk(self, begun: GrantedHere, deposit: Deposit, room: Room) -> Reply:
         run = self._rounds.open_round(begun.message.round_id, begun.client)
         return await self._carry_out(run, begun.client, begun.message, deposit, room)
 
-    async def _erase_if_late(self, begun: GrantedHere) -> None:
+    async def _erase_if_late(self, begun: BegunRequest) -> None:
         """Erase bulk that was put when its round's had been erased already."""
         past, number = self._rounds.past, begun.run.config.number
         if past and self._setup.blobs is not None and number <= past[-1].report.number - self._setup.schedule.retention:
             await self._records.blobs.erase(f"{begun.wanted.prefix}/")
 
-    async def refuse(self, begun: GrantedHere, refusal: RequestRefusedError) -> Reply:
-        """Note that a request's bulk is not taken."""
-
-        async def carry_out() -> Reply:
-            raise refusal
-
-        return await self._replying(partial(self._judged, begun.run, begun.client, begun.message, carry_out()))
-
 
 @dataclass
-class GrantedHere:
-    """A request whose bulk comes; it counts among those that are arriving until all of it has come."""
+class BegunRequest:
+    """A request whose bulk may come; it counts among those that are arriving until all of it has come."""
 
     handler: RequestHandler
     run: RoundRun
@@ -344,25 +294,18 @@ class GrantedHere:
     counted: tuple[Counted, str]
     is_coming: bool = True
 
-    async def prepare(self, room: Room) -> None:
-        """See `Granted.prepare`; room is taken once both halves are here, when its bytes are noted as the client's."""
-        del room
-        await trio.lowlevel.checkpoint()
+    async def complete(self, bulk: memoryview, room: Room) -> Reply:
+        """Carry the request out, now that all of it has come; the answer to a request that is refused is the reason.
 
-    async def complete(self, deposit: Deposit, room: Room) -> Reply:
-        """See `Granted.complete`."""
-        self.come()
-        return await self.handler.complete(self, deposit, room)
+        Args:
+            bulk: the bytes that came with it.
+            room: see `Room`.
 
-    async def refuse(self, refusal: RequestRefusedError) -> Reply:
-        """See `Granted.refuse`."""
-        self.come()
-        return await self.handler.refuse(self, refusal)
-
-    def forget(self) -> None:
-        """Have nothing counted: whoever took the bulk is gone, which is not the client's doing."""
-        self.come()
-        self.run.quota.give_back(self.client, *self.counted)
+        Raises:
+            AbuseError: the client goes on beyond its limits; the error carries the last answer.
+            PeerViolationError: no client that keeps the protocol sends this.
+        """
+        return await self.handler.complete(self, bulk, room)
 
     def break_off(self) -> None:
         """Note that no more of it comes; it counts as broken off if not all of it had come."""
@@ -375,11 +318,6 @@ class GrantedHere:
         if self.is_coming:
             self.is_coming = False
             self.run.quota.end_arriving(self.client)
-
-
-def _after(message: Enter, *, strange: bool) -> int:
-    """The number above which a round is asked for; any, where the client's last round is unknown here."""
-    return 0 if strange else message.after
 
 
 def _check_foreign(run: RoundRun, message: CountedRequest) -> None:

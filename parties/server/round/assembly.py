@@ -105,11 +105,6 @@ class RequestAssembly:
                 wanted = False
         return wanted and self._coming.setdefault(key, part) == part
 
-    def awaits_another(self, key: RequestKey, part: bytes) -> bool:
-        """Whether another part of this request is wanted already, and has not come."""
-        expects = isinstance(self._state(key), assembly.Expecting)
-        return expects and self._coming.get(key, part) != part
-
     def restore(self, key: RequestKey, event: assembly.Direct | assembly.Public, place: str) -> None:
         """Restore half of a request from before a restart.
 

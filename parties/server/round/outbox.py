@@ -16,9 +16,8 @@ from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
 from fsl_async.protocols import psr, ssa
-from fsl_async.wire.messages import AskPieces, SharePiece
+from fsl_async.wire.messages import AskPieces, Forward, SharePiece
 from fsl_async.wire.share_pieces import packed_pieces
-from parties.server.peer.forwards import Forwards, StoredPart
 from parties.server.peer.link import PeerLink
 from parties.server.round.records import RoundRecords
 from parties.server.store_layout import RequestKey
@@ -32,7 +31,6 @@ class Outbox:
     Args:
         config: the round.
         link: to the peer.
-        forwards: the way that clients' parts take to it.
         records: where bulk data is stored.
         over: set when the round is over; its records may be gone from then on.
 
@@ -40,13 +38,9 @@ class Outbox:
         over: as given.
     """
 
-    def __init__(
-        self, config: RoundConfig, link: PeerLink, forwards: Forwards, records: RoundRecords, over: trio.Event
-    ) -> None:
+    def __init__(self, config: RoundConfig, link: PeerLink, records: RoundRecords, over: trio.Event) -> None:
         self._round_id = config.round_id()
-        self._number = config.number
         self._link = link
-        self._ways = forwards
         self._records = records
         self.over = over
         self._forwards: dict[RequestKey, bytes] = {}
@@ -116,8 +110,8 @@ class Outbox:
         return memoryview(packed_pieces(await self._records.shares.pieces(share)))
 
     def _post_forward(self, key: RequestKey, part: bytes) -> None:
-        stored = StoredPart(self._round_id, self._number, key, part, self.over)
-        self._ways.way.forward(stored, partial(self._fetch, partial(self._part, key, part)))
+        message = Forward(round_id=self._round_id, client=key.client, purpose=key.purpose, query=key.query)
+        self._link.post_stored(message, partial(self._fetch, partial(self._part, key, part)))
 
     async def _part(self, key: RequestKey, part: bytes) -> memoryview | None:
         """A public part; none where it is harmed, of which the operator hears: the other server would see a lie."""

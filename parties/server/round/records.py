@@ -194,18 +194,14 @@ class RoundRecords:
         return tree_digest(layout, await self.part(key, name)) if tree is None else tree
 
     async def keep_part(self, key: RequestKey, name: bytes, part: Buffer) -> None:
-        """Keep a public part that the other server forwards, under its digest: on loan, or in blobs.
+        """Keep a public part that the other server forwards, on loan or in blobs; what waits for it goes on.
 
         Raises:
             StorageError: it could not be kept.
         """
         if not (self._lends(key) and self._on_loan.hold(name, part)):
             await self.blobs.put(self._part_key(key, name), part)
-        self.note_kept(key, name, len(part))
-
-    def note_kept(self, key: RequestKey, name: bytes, size: int) -> None:
-        """Note that a public part that the other server forwards is kept: what waits for it goes on."""
-        self._sizes[KnownPart(key, name)] = size
+        self._sizes[KnownPart(key, name)] = len(part)
         awaited = self._awaited.pop(self._part_key(key, name), None)
         if awaited is not None:
             awaited.set()

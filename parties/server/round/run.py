@@ -78,7 +78,7 @@ class RoundRun:
         )
         self.quota = RoundQuota(config.task.retrievals)
         self.settled = records.over
-        self.outbox = Outbox(config, tools.link, tools.forwards, records, self.settled)
+        self.outbox = Outbox(config, tools.link, records, self.settled)
         self.course = course_of(begun, records, tools, self.outbox)
         self._begun = begun
         self._tools = tools

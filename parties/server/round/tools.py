@@ -15,7 +15,6 @@ from parties.events import Observer
 from parties.identity.keys import Identity
 from parties.server.evidence import EvidenceBook
 from parties.server.ledger import Ledger
-from parties.server.peer.forwards import Forwards
 from parties.server.peer.link import PeerLink
 from parties.server.round.engine import Engine
 
@@ -33,7 +32,6 @@ class Tools(msgspec.Struct, frozen=True):
         identity: its own keys, of which the noise has one.
         randomness: for nonces.
         link: to the peer.
-        forwards: the way that clients' parts take to it.
         report: takes a round's id and an event of ours to the server's own task.
         observe: takes what happens, for the operator.
         clock: seconds since 1970.
@@ -51,7 +49,6 @@ class Tools(msgspec.Struct, frozen=True):
     identity: Identity
     randomness: Randomness
     link: PeerLink
-    forwards: Forwards
     report: Callable[[bytes, Event], Awaitable[None]]
     observe: Observer
     clock: Callable[[], float]

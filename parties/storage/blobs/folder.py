@@ -64,7 +64,7 @@ class FolderBlobs(Blobs):
 
         blobs = await FolderBlobs.open(Path("s0.blobs"), owner=b"…")
 
-    A server and its doors have one folder in use together; other servers are refused.
+    A server and its workers have one folder in use together; other servers are refused.
     """
 
     def __init__(self, folder: Path, stored: int = 0, lock: int | None = None) -> None:
@@ -81,10 +81,10 @@ class FolderBlobs(Blobs):
         Args:
             folder: where it is; the folder above it must be there.
             owner: whose blobs they are: what the processes of one server have in common, and no other server has.
-            create: whether it may be made; a door opens what its server has made.
+            create: whether it may be made; a worker opens what its server has made.
 
         Raises:
-            InUseError: another process of the same server has it; a server's doors do not count.
+            InUseError: another process of the same server has it; a server's workers do not count.
             DiskFullError: the disk is full.
             StorageError: it belongs to another server, lies on another host's disk, is read-only, open to other users,
                 or something else.

@@ -3,7 +3,7 @@
     s3://bucket/s0/owner                                    whose they are
     s3://bucket/s0/blobs/round-00000012/parts/…             the blobs, under their own names
 
-Where a server's doors run on several hosts, all of them reach its blobs. Whoever operates the store is trusted as the
+Where a server's workers run on several hosts, all of them reach its blobs. Whoever operates the store is trusted as the
 server's own disk is. Rules:
 
 - An object is written if there is none of its name, and not otherwise; a store that does not keep to that, or does not
@@ -77,7 +77,7 @@ class ObjectBlobs(Blobs):
             url: bucket and path, such as "s3://bucket/s0".
             owner: whose blobs they are: what the processes of one server have in common, and no other server has.
             options: obstore's, such as `endpoint`, `region`, `access_key_id`; the rest comes from the environment.
-            create: whether the place may be taken; a door opens what its server has taken.
+            create: whether the place may be taken; a worker opens what its server has taken.
 
         Raises:
             MisuseError: the url or an option is not one.

@@ -115,7 +115,6 @@ async def _run(trial: Trial, malice: Malice) -> Verdict:
         (servers[0], servers[1]),
         clients=NAMES,
         computing=scenario.computing,
-        doors=scenario.doors,
         workers=scenario.workers,
         worker_memory=scenario.worker_memory,
         workers_answer=scenario.workers_answer,

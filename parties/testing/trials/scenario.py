@@ -36,7 +36,6 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         clients: how many there are.
         rounds: how many.
         seconds: how long a round is open.
-        doors: how many doors S0 and S1 have.
         workers: how many workers compute for S0 and S1.
         worker_memory: bytes that each of these may use; 0 for any number.
         workers_answer: whether they answer retrievals, too.
@@ -51,7 +50,6 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float
     piece: int = LONGEST_PIECE
     computing: float = 0.0
-    doors: tuple[int, int] = (0, 0)
     workers: tuple[int, int] = (0, 0)
     worker_memory: int = 0
     workers_answer: bool = False

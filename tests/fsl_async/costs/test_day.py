@@ -20,38 +20,37 @@ LARGE = load_of(Task(name="large", blocks=(Sparse("items", rows=2**20, select=10
 def test_one_queue_waits_as_long_as_the_closed_form_says(load: float) -> None:
     """M/D/1: random arrivals, a fixed time of service, one lane; ρ·s / 2(1 - ρ) on average."""
     arrivals = np.cumsum(np.random.default_rng(5).exponential(1.0, size=20_000))
-    seen = play_stream(arrivals, [Stage("core", load)]).parts[0]
+    seen = play_stream(arrivals, [Stage("writer", load)]).parts[0]
     assert seen.mean == pytest.approx(load * load / (2 * (1 - load)), rel=0.06)
     assert seen.busy == pytest.approx(load, rel=0.03)
 
 
 def test_regular_arrivals_below_capacity_never_wait() -> None:
-    seen = play_stream(np.arange(1000.0), [Stage("doors", 1.9, lanes=2), Stage("core", 0.99)])
+    seen = play_stream(np.arange(1000.0), [Stage("files", 1.9, lanes=2), Stage("writer", 0.99)])
     assert [part.mean for part in seen.parts] == [0.0, 0.0]
     assert seen.seconds == pytest.approx(999 + 1.9 + 0.99)
 
 
 def test_a_line_of_parts_takes_what_its_slowest_part_does() -> None:
-    seen = play_all_at_once(100, [Stage("doors", 3.0, lanes=4), Stage("core", 1.0), Stage("evaluation", 1.0, lanes=2)])
+    parts = [Stage("files", 3.0, lanes=4), Stage("writer", 1.0), Stage("evaluation", 1.0, lanes=2)]
+    seen = play_all_at_once(100, parts)
     assert seen.seconds == pytest.approx(3.0 + 100 * 1.0 + 1.0, rel=0.01)
 
 
 def test_parts_that_compute_share_the_processors() -> None:
-    parts = [Stage("doors", 1.0, lanes=8), Stage("core", 1.0), Stage("disk", 1.0, lanes=8, computes=False)]
+    parts = [Stage("files", 1.0, lanes=8), Stage("writer", 1.0), Stage("disk", 1.0, lanes=8, computes=False)]
     assert play_all_at_once(60, [*parts, Stage("processors", 2.0, lanes=3)]).seconds == pytest.approx(60, rel=0.1)
     assert play_all_at_once(60, [*parts, Stage("processors", 2.0, lanes=1)]).seconds == pytest.approx(121)
 
 
 ON_WORKERS = (
-    Host(16, doors=4, link=1e10, workers=Workers(1, 4)),
-    Host(16, doors=4, workers=Workers(3, 16)),
+    Host(16, link=1e10, workers=Workers(1, 4)),
+    Host(16, workers=Workers(3, 16)),
     Host(2, workers=Workers(2, 2, network=1e8)),
 )
 
 
-@pytest.mark.parametrize(
-    "host", [Host(2), Host(4, doors=2), Host(16), Host(16, doors=4), Host(64, doors=16), *ON_WORKERS]
-)
+@pytest.mark.parametrize("host", [Host(2), Host(4), Host(16), Host(64), *ON_WORKERS])
 def test_clients_that_come_all_at_once_take_what_the_model_says(host: Host) -> None:
     limit = capacity(LARGE, host, ANOTHER_MACHINE, 400)
     assert play_all_at_once(400, limit.stages).seconds == pytest.approx(limit.collecting, rel=0.05)
@@ -82,7 +81,7 @@ def test_a_day_with_workers_counts_whoever_comes_and_adds_in_time(host: Host) ->
 
 
 def test_workers_that_are_too_slow_make_the_day_s_rounds_wait_for_them() -> None:
-    host = Host(16, doors=4, workers=Workers(1, 1, network=1e6))
+    host = Host(16, workers=Workers(1, 1, network=1e6))
     day = played(host, rounds=12, upload=1e9)
     assert day.passage.slowest.part == "network of the workers"
     assert max(seconds for seconds, _ in day.rounds) > 3 * 3600 > 24 * 3600 / 12

@@ -62,9 +62,8 @@ def test_the_first_limit_is_the_part_that_is_busiest() -> None:
     for host, part in (
         (Host(threads=2), "processors"),
         (Host(threads=16), "event loop"),
-        (Host(threads=16, doors=4), "link between servers"),
-        (Host(threads=64, doors=32, network=1e9, link=1e12), "network"),
-        (Host(threads=16, doors=1, link=1e12), "doors"),
+        (Host(threads=64, link=1e8), "link between servers"),
+        (Host(threads=64, network=1e9, link=1e12), "network"),
     ):
         limit = capacity(load, host, ANOTHER_MACHINE, 100)
         assert limit.first.part == part
@@ -73,18 +72,10 @@ def test_the_first_limit_is_the_part_that_is_busiest() -> None:
         assert all(stage.seconds <= limit.first.seconds for stage in limit.stages)
 
 
-def test_with_small_submissions_and_many_threads_the_core_is_last() -> None:
+def test_with_small_submissions_and_many_threads_the_event_loop_is_last() -> None:
     small = load_of(Task(name="small", blocks=(Sparse("items", rows=2**10, select=8),), ring=Ring(64)))
-    host = Host(threads=256, doors=500, network=1e12, link=1e12)
-    assert capacity(small, host, ANOTHER_MACHINE, 100).first.part == "core"
-
-
-def test_doors_take_the_loop_and_the_writer_off_the_core() -> None:
-    load = load_of(LARGE)
-    alone = {stage.part for stage in stages(load, Host(), ANOTHER_MACHINE)}
-    doors = {stage.part for stage in stages(load, Host(doors=2), ANOTHER_MACHINE)}
-    assert alone - doors == {"event loop", "files", "writer"}
-    assert doors - alone == {"doors", "core"}
+    host = Host(threads=256, network=1e12, link=1e12)
+    assert capacity(small, host, ANOTHER_MACHINE, 100).first.part == "event loop"
 
 
 def test_processors_are_shared_by_all_that_computes() -> None:
@@ -97,17 +88,17 @@ def test_processors_are_shared_by_all_that_computes() -> None:
 
 def test_a_retrieval_takes_its_share_of_every_part_only_where_it_is_answered() -> None:
     load = load_of(LARGE)
-    lines = Retrieval(loop=Line(0.1, 0.0), writer=Line(0.2, 0.0), core=Line(0.3, 0.0), door=Line(0.4, 1.0))
+    lines = Retrieval(loop=Line(0.1, 1.0), writer=Line(0.2, 0.0))
     constants = replace(ANOTHER_MACHINE, retrieval=lines)
-    for doors, more in ((0, {"event loop": 0.1, "writer": 0.2}), (2, {"core": 0.3, "doors": 0.4 + load.size / 1e6})):
-        plain = {stage.part: stage.work for stage in stages(load, Host(doors=doors), constants)}
-        asked = {stage.part: stage.work for stage in stages(load, Host(doors=doors, answers=0.5), constants)}
-        assert plain == {stage.part: stage.work for stage in stages(load, Host(doors=doors), ANOTHER_MACHINE)}
-        assert asked["answers"] == 0.5
-        assert asked["processors"] == pytest.approx(plain["processors"] + 0.5 + sum(more.values()))
-        for part, work in plain.items():
-            if part != "processors":
-                assert asked[part] == pytest.approx(work + more.get(part, 0.0))
+    more = {"event loop": 0.1 + load.size / 1e6, "writer": 0.2}
+    plain = {stage.part: stage.work for stage in stages(load, Host(), constants)}
+    asked = {stage.part: stage.work for stage in stages(load, Host(answers=0.5), constants)}
+    assert plain == {stage.part: stage.work for stage in stages(load, Host(), ANOTHER_MACHINE)}
+    assert asked["answers"] == 0.5
+    assert asked["processors"] == pytest.approx(plain["processors"] + 0.5 + sum(more.values()))
+    for part, work in plain.items():
+        if part != "processors":
+            assert asked[part] == pytest.approx(work + more.get(part, 0.0))
 
 
 def test_a_bigger_host_shortens_the_fold_and_a_slower_link_the_ending_not() -> None:
@@ -118,15 +109,14 @@ def test_a_bigger_host_shortens_the_fold_and_a_slower_link_the_ending_not() -> N
     assert many < few < slow
 
 
-def test_memory_grows_with_clients_and_doors() -> None:
-    assert memory_bytes(10**9, 10**8, Host(), ANOTHER_MACHINE, 0) == 10**9
-    more = memory_bytes(10**9, 10**8, Host(doors=3), ANOTHER_MACHINE, 10**6)
-    assert more == pytest.approx(10**9 + 3 * 10**8 + 10**6 * ANOTHER_MACHINE.waiting)
+def test_memory_grows_with_clients() -> None:
+    assert memory_bytes(10**9, ANOTHER_MACHINE, 0) == 10**9
+    assert memory_bytes(10**9, ANOTHER_MACHINE, 10**6) == pytest.approx(10**9 + 10**6 * ANOTHER_MACHINE.waiting)
     load = load_of(LARGE)
     assert stored_bytes(load, ANOTHER_MACHINE, 100) > 100 * load.part
 
 
-@pytest.mark.parametrize("changes", [{"threads": 0}, {"doors": -1}, {"doors": 1001}, {"network": 0}, {"link": -1.0}])
+@pytest.mark.parametrize("changes", [{"threads": 0}, {"network": 0}, {"link": -1.0}])
 def test_hosts_out_of_range_are_refused(changes: dict) -> None:
     with pytest.raises(MisuseError, match=next(iter(changes))):
         Host(**changes)
@@ -154,7 +144,7 @@ def test_constants_say_which_machine_they_are_of() -> None:
 
 
 def on_workers(count: int = 4, threads: int = 16, **more: float) -> Host:
-    return Host(16, doors=8, link=1e10, workers=Workers(count, threads, **more))
+    return Host(16, link=1e10, workers=Workers(count, threads, **more))
 
 
 def by_part(host: Host) -> dict[str, Stage]:
@@ -162,7 +152,7 @@ def by_part(host: Host) -> dict[str, Stage]:
 
 
 def test_evaluation_leaves_the_server_s_processors_for_those_of_workers() -> None:
-    alone, helped = by_part(Host(16, doors=8, link=1e10)), by_part(on_workers())
+    alone, helped = by_part(Host(16, link=1e10)), by_part(on_workers())
     assert helped["evaluation"].lanes == 64
     assert not helped["evaluation"].computes
     reading = ANOTHER_MACHINE.proof * load_of(LARGE).size
@@ -182,7 +172,7 @@ def test_a_worker_reads_every_submission_and_sends_all_cells_for_as_many_clients
 def test_workers_move_the_limit_until_the_server_is_it_again() -> None:
     load = load_of(LARGE)
     few, many = (capacity(load, on_workers(count, 1), ANOTHER_MACHINE, 100) for count in (1, 64))
-    assert (few.first.part, many.first.part) == ("evaluation", "core")
+    assert (few.first.part, many.first.part) == ("evaluation", "event loop")
     assert few.clients_per_hour == pytest.approx(worker_hourly(load, Workers(1, 1), ANOTHER_MACHINE))
     wide = Task(name="wide", blocks=(Sparse("items", rows=2**27, select=1_000),), ring=Ring(64))
     limit = capacity(load_of(wide), on_workers(1000), ANOTHER_MACHINE, 100)

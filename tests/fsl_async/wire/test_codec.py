@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from fsl_async import PeerViolationError
 from fsl_async.wire.codec import CONTROL_LIMIT, DEPTH_LIMIT, bulk_overhead, decode, encode
-from fsl_async.wire.door_messages import CoreToDoor, DoorHello, DoorToCore
 from fsl_async.wire.messages import (
     AskOutcome,
     Enter,
@@ -48,7 +47,7 @@ def example_of(kind: type[Message]) -> Message:
     return kind(**values)
 
 
-UNIONS = {"client": FromClient, "server": FromServer, "peer": FromPeer, "door": DoorToCore, "core": CoreToDoor}
+UNIONS = {"client": FromClient, "server": FromServer, "peer": FromPeer}
 CASES = [(union, example_of(kind)) for union in UNIONS.values() for kind in typing.get_args(union)]
 RETRIEVE = typing.cast(Retrieve, example_of(Retrieve))
 
@@ -101,15 +100,6 @@ def test_a_message_without_bulk_and_one_with_empty_bulk_are_the_same() -> None:
 
 def test_an_explicit_empty_bin_is_empty_bulk() -> None:
     assert len(decode(wire(Enter(1)) + b"\xc6\x00\x00\x00\x00", FromClient, "alice").bulk) == 0
-
-
-def test_what_a_door_says_is_bounded() -> None:
-    hello = DoorHello(release="1", task=bytes(32), door="door-1")
-    assert decode(wire(hello), DoorHello, "door").message == hello
-    for wrong in ({"door": ""}, {"door": "x" * 65}, {"task": bytes(65)}, {"release": "x" * 65}, {"process": -1}):
-        plain = msgpack.unpackb(wire(hello)) | wrong
-        with pytest.raises(PeerViolationError, match="cannot be read"):
-            decode(msgpack.packb(plain), DoorHello, "door")
 
 
 # ---- who may say what

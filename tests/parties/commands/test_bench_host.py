@@ -29,7 +29,7 @@ blocks = [
     {type = "dense", name = "head", size = 3},
 ]
 """
-ASKING = Retrieval(Line(2e-3, 1e-3), Line(4e-4, 0), Line(1e-3, 1e-3), Line(3e-3, 2e-3))
+ASKING = Retrieval(Line(2e-3, 1e-3), Line(4e-4, 0))
 HERE = replace(ANOTHER_MACHINE, machine=this_machine(), retrieval=ASKING)
 SIZES = "--rows 600 --select 9 --width 2 --bits 64 --clients 2"
 
@@ -61,7 +61,7 @@ def test_the_first_line_says_how_many_clients_this_host_serves_and_what_limits_i
     assert ' clients an hour for your task "shop", each of which retrieves once and submits once' in first
     assert "the first limit is the " in first
     assert not blank
-    assert f"host: {cores()} threads, one process, no doors" in "\n".join(table)
+    assert f"host: {cores()} threads; " in "\n".join(table)
     assert this_machine() in table[-1]
 
 
@@ -84,11 +84,10 @@ def test_json_has_the_same_beside_the_results(run) -> None:
     assert said["results"]
 
 
-def test_doors_and_bandwidths_are_taken_into_account(run) -> None:
-    _, out, _ = run("--task task.toml --constants here.json --doors 2 --network 0.001 --format json")
+def test_bandwidths_are_taken_into_account(run) -> None:
+    _, out, _ = run("--task task.toml --constants here.json --network 0.001 --format json")
     result = json.loads(out)["result"]
     assert result["first_limit"] == "network"
-    assert result["server"]["host"]["doors"] == 2
 
 
 def test_without_constants_this_machine_is_measured(run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,12 +165,11 @@ def test_a_task_without_submissions_is_refused_before_anything_is_measured(folde
         ("--task task.toml --constants there.json", "measure this one with"),
         ("--task task.toml --constants gone.json", "gone.json cannot be read"),
         ("--task task.toml --constants unasked.json", "unasked.json says nothing of retrievals"),
-        ("--task task.toml --constants here.json --doors 2000", "doors: a number from 0 to 1000"),
         ("--task task.toml --constants here.json --network 0", "bits per second above 0"),
         ("--task task.toml --rows 600", "name the suite that the other options are for"),
         ("server --task task.toml --calibrate new.json", "give --task and --constants"),
         ("kernels --constants here.json", "--constants: expected with --task"),
-        ("kernels --doors 0", "--doors: expected with --task"),
+        ("kernels --network 1", "--network: expected with --task"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(words: str, reason: str, folder: Path, run) -> None:

@@ -12,8 +12,7 @@ from parties.commands.application import app
 from parties.commands.bench.server import adding, calibrating, figures, parts
 from parties.commands.bench.server.deployed import Deployed, RoundTaken, take_rounds
 from parties.commands.bench.server.figures import FIGURES, Size
-from parties.commands.bench.server.played import Played, PlayedTaken, play
-from parties.commands.bench.server.spent import Spent, children_of, memory_of, require_proc, spent_by
+from parties.commands.bench.server.spent import Spent, memory_of, require_proc, spent_by
 from parties.commands.bench.workload import Case
 from parties.commands.plan.constants_file import load_constants
 
@@ -65,35 +64,13 @@ def test_files_are_compared_with_the_database() -> None:
 @pytest.mark.slow
 def test_processes_are_measured_thread_by_thread() -> None:
     taken = take_rounds(Deployed(FEW.task(), FEW.clients))
-    for until_receipts, until_outcome in taken.core:
+    for until_receipts, until_outcome in taken.spent:
         assert 0 < until_receipts.loop <= until_outcome.loop
         assert until_outcome.total >= until_receipts.total
-    assert taken.core_until(1).total == pytest.approx(sum(spent[1].total for spent in taken.core) / 2)
-    assert taken.doors_until(1) == Spent()
+    assert taken.until(1).total == pytest.approx(sum(spent[1].total for spent in taken.spent) / 2)
     assert 0 < taken.receipts <= taken.outcome
     assert taken.ending > 0
     assert all(most >= before > 10**7 for most, before in taken.memory)
-
-
-@pytest.mark.slow
-def test_a_server_with_doors_is_measured_with_them() -> None:
-    taken = take_rounds(Deployed(FEW.task(), FEW.clients, doors=2))
-    assert taken.doors_until(1).total > 0
-
-
-@pytest.mark.slow
-def test_a_core_is_measured_alone_with_doors_that_are_played() -> None:
-    taken = play(Played(FEW.task(12), clients=8, before=4))
-    assert all(0 < spent.loop <= 2 * spent.total for spent in taken.core)  # the total is counted in ticks
-    assert taken.seconds > 0
-
-
-def test_a_core_alone_has_a_limit_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    spent = [Spent(loop=0.5, writer=0.1), Spent(loop=0.7, writer=0.1)]
-    monkeypatch.setattr(figures, "play", lambda played: PlayedTaken(spent, seconds=1.0))
-    small, large = figures.core_alone()
-    assert small.seconds.median == pytest.approx(0.7 / figures.PLAYED)
-    assert [result.targets[0].limit for result in (small, large)] == [0.7, 1.5]
 
 
 def test_a_client_s_share_has_no_part_of_the_round_s_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,14 +82,12 @@ def test_a_client_s_share_has_no_part_of_the_round_s_end(monkeypatch: pytest.Mon
 
     def take(deployed: Deployed) -> RoundTaken:
         moments = seen[deployed.task.blocks[0].rows]
-        return RoundTaken(core=[moments, moments], doors=[moments, moments])
+        return RoundTaken(spent=[moments, moments])
 
     monkeypatch.setattr(figures, "take_rounds", take)
-    core, doors, _, large, *_ = figures.with_doors()
-    assert core.seconds.median == pytest.approx(0.6 / figures.SMALL.clients)
-    assert doors.name.startswith("doors: with forwarding")
+    small, _, _, large, *_ = figures.one_process()
+    assert small.seconds.median == pytest.approx(0.4 / figures.SMALL.clients)
     assert large.seconds.median == pytest.approx(0.4 / figures.LARGE.clients + 0.2 / figures.SMALL.clients)
-    assert large.targets[0].limit == 1.5
 
 
 @pytest.mark.slow
@@ -161,7 +136,7 @@ def test_lines_go_through_both_points_and_are_never_negative() -> None:
 def test_what_a_retrieval_adds_is_the_difference_of_deployments() -> None:
     def deployments(loop: float) -> calibrating._Deployments:
         until, outcome = Spent(loop=100 * loop), Spent(loop=100 * loop + 1)
-        taken = RoundTaken(core=[[until, outcome], [until, outcome]])
+        taken = RoundTaken(spent=[[until, outcome], [until, outcome]])
         return calibrating._Deployments(taken, taken, (figures.SMALL, figures.LARGE))
 
     line = deployments(0.5).line_beside(deployments(0.2), calibrating._loop)
@@ -178,7 +153,6 @@ def test_a_thread_is_named_by_what_it_does() -> None:
     spent = spent_by(os.getpid())
     assert spent.loop > 0
     assert spent.total >= spent.loop + spent.others
-    assert list(children_of(os.getpid())) is not None
     now, most = memory_of(os.getpid())
     assert most >= now > 10**7
 

@@ -54,7 +54,7 @@ def run(monkeypatch, capsys, tmp_path):
 
 def test_the_commands_are_these():
     assert [" ".join(words) for words in COMMANDS] == [
-        "backup", "bench", "bench peers", "clients add", "clients list", "clients revoke", "demo", "door", "enrol",
+        "backup", "bench", "bench peers", "clients add", "clients list", "clients revoke", "demo", "enrol",
         "keygen", "log-level", "outcome", "peers add", "peers list", "peers revoke", "plan", "preflight",
         "restore", "resume", "retrieve",
         "rounds abort", "rounds close", "rounds draw", "rounds list", "rounds show", "scheduler", "serve", "status",
@@ -215,20 +215,6 @@ def test_keygen_writes_both_files_and_says_what_it_wrote(run, tmp_path):
     assert len(secrets) == 3
     assert not any(secret in out for secret in secrets)
     assert (tmp_path / "alice.key").stat().st_mode & 0o777 == 0o600
-
-
-def test_keygen_writes_the_channel_key_of_a_server_for_its_doors(run, tmp_path):
-    run("keygen", "s0.key")
-    code, out, _ = run("keygen", "s0-doors.key", "--channel-of", "s0.key")
-    assert (code, out) == (
-        ExitCode.OK,
-        f"{'s0-doors.key'}: the channel key of s0 alone, for its doors; keep it, it answers connections as s0\n",
-    )
-    assert (tmp_path / "s0-doors.key").stat().st_mode & 0o777 == 0o600
-    assert "statement" not in (tmp_path / "s0-doors.key").read_text()
-    assert not (tmp_path / "s0-doors.pub").exists()
-    assert run("keygen", "other.key", "--channel-of", "s0-doors.key")[0] == ExitCode.MISUSE
-    assert run("keygen", "other.key", "--channel-of", "s0.key", "--name", "s0")[0] == ExitCode.MISUSE
 
 
 def test_keygen_takes_a_name_and_says_the_same_as_text(run, tmp_path):

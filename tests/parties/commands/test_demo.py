@@ -99,12 +99,6 @@ def test_a_single_differing_bit_is_a_failure(demo, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_small_demo_whose_servers_have_doors_is_exact_too(result):
-    told = result("--clients", "2", "--rounds", "1", "--transport", "tcp", "--doors", "2")
-    assert told["exact"] is True
-
-
-@pytest.mark.slow
 def test_a_small_demo_on_a_cluster_is_exact_too(demo):
     """A scheduler and two workers are processes, too, and S0 adds up nothing itself."""
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
@@ -128,15 +122,6 @@ def test_a_cluster_without_dask_is_refused_with_what_to_install(demo, monkeypatc
     assert code == ExitCode.MISUSE
     assert "pip install 'fsl-async[dask]'" in error
     assert "exact" not in out
-
-
-@pytest.mark.parametrize(
-    ("words", "why"), [(("--doors", "1"), "needs --transport tcp"), (("--doors", "9", "--transport", "tcp"), "0 to 8")]
-)
-def test_doors_that_cannot_be_are_refused(demo, words, why):
-    code, _, error = demo(*SMALL, *words)
-    assert code == ExitCode.MISUSE
-    assert why in error
 
 
 @pytest.mark.parametrize("transport", ["tcp", pytest.param("unix", marks=pytest.mark.slow)])

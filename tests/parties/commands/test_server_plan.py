@@ -27,16 +27,16 @@ def planned(host: Host = TWO_THREADS, clients: int = 100, **more):
 def test_each_step_moves_the_limit_that_it_speaks_of() -> None:
     plan = planned()
     assert plan.limit.first.part == "processors"
-    assert plan.steps[0].words == "a bigger host, of 4 threads"  # before doors
-    assert plan.steps[1].words == "2 doors"
+    assert plan.steps[0].words == "a bigger host, of 4 threads"
+    assert plan.stuck.startswith("the event loop is one thread")
     gained = [plan.limit.clients_per_hour, *(step.limit.clients_per_hour for step in plan.steps)]
     assert gained == sorted(gained)
-    assert plan.steps[1].limit == capacity(plan.load, plan.steps[1].host, ANOTHER_MACHINE, 100)
+    assert plan.steps[-1].limit == capacity(plan.load, plan.steps[-1].host, ANOTHER_MACHINE, 100)
 
 
-def test_what_a_core_cannot_do_is_said() -> None:
+def test_what_one_process_cannot_do_is_said() -> None:
     task = Task(name="small", blocks=(Sparse("items", rows=2**10, select=8),), ring=Ring(64))
-    host = Host(threads=512, doors=500, network=1e13, link=1e13)
+    host = Host(threads=512, network=1e13, link=1e13)
     plan = plan_server(task, clients=10, host=host, constants=ANOTHER_MACHINE, dtype="f4")
     assert plan.steps == ()
     assert "divide the clients among several tasks" in plan.stuck
@@ -59,7 +59,7 @@ def test_constants_come_back_from_their_file(tmp_path: Path) -> None:
     assert load_constants(tmp_path / "constants.json") == mine
 
 
-NEGATIVE = {name: {"client": 0.1, "megabyte": -0.1 * (name == "door")} for name in ("loop", "writer", "core", "door")}
+NEGATIVE = {name: {"client": 0.1, "megabyte": -0.1 * (name == "writer")} for name in ("loop", "writer")}
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ NEGATIVE = {name: {"client": 0.1, "megabyte": -0.1 * (name == "door")} for name 
     [
         ("", "has no constants"),
         ("[]", "has no constants"),
-        ('{"version": 1, "constants": {"machine": "x"}}', "missing required field"),
-        ("{old}", "of version 0, not 1"),
+        ('{"version": 2, "constants": {"machine": "x"}}', "missing required field"),
+        ("{old}", "of version 0, not 2"),
         ("{negative}", "leaf: a number from 0 expected"),
-        ("{retrieval}", "retrieval.door.megabyte: a number from 0 expected"),
+        ("{retrieval}", "retrieval.writer.megabyte: a number from 0 expected"),
         ("{strange}", "unknown field"),
     ],
 )
@@ -115,7 +115,7 @@ def test_the_first_limit_is_the_first_line(capsys: pytest.CaptureFixture[str]) -
     assert (code, err) == (0, "")
     assert out.startswith("The first limit in time is the event loop: ")
     assert "event loop ◀" in out
-    assert "What would move the limit, one after the other:\n  1. 2 doors: " in out
+    assert "the event loop is one thread, and nothing on a host moves it" in out
     assert " of 8 GiB" in out
     assert "Constants measured on another machine" in out
     assert "bench server --calibrate" in out
@@ -128,12 +128,12 @@ def test_too_little_room_is_said_first(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_json_has_the_same_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, *SMALL, "--doors", 1, "--threads", 8, "--format", "json")
+    code, out, _ = run(capsys, *SMALL, "--threads", 1, "--format", "json")
     assert code == 0
     server = json.loads(out)["result"]["server"]
-    assert (server["host"]["doors"], server["host"]["threads"], server["clients"]) == (1, 8, 50)
+    assert (server["host"]["threads"], server["clients"]) == (1, 50)
     assert server["constants"]["of_this_machine"] is False
-    assert {stage["part"] for stage in server["stages"]} >= {"doors", "core", "evaluation", "processors"}
+    assert {stage["part"] for stage in server["stages"]} >= {"event loop", "writer", "evaluation", "processors"}
     assert server["steps"][0]["clients_per_hour"] > server["clients_per_hour"]
     assert server["day"] is None
 
@@ -162,28 +162,27 @@ def test_a_file_is_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
         '[task]\nname = "books"\nmin_clients = 2\nmax_clients = 40\nring = {bits = 64}\n'
         '[[task.blocks]]\ntype = "sparse"\nname = "words"\nrows = 1000\nselect = 10\n'
     )
-    code, out, err = run(capsys, path, "--doors", 1)
+    code, out, err = run(capsys, path, "--threads", 2)
     assert code == 0, err
     assert 'task "books": 40 clients in a round' in out
-    code, _, err = run(capsys, path, "--doors", 1, "--clients", 41)
+    code, _, err = run(capsys, path, "--threads", 2, "--clients", 41)
     assert (code, "max_clients=40" in err) == (3, True)
-    code, _, err = run(capsys, path, "--doors", 1, "--rows", 41)
+    code, _, err = run(capsys, path, "--threads", 2, "--rows", 41)
     assert (code, "leave out --rows" in err) == (3, True)
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("--doors", -1), "doors"),
         (("--threads", 0), "threads"),
         (("--memory", -1), "memory"),
         (("--disk", "nan"), "disk"),
         (("--network", 0), "network"),
         (("--day", "--slow", 2), "slow"),
         (("--day", "--rounds", 0), "rounds"),
-        (("--doors", 1, "--paper"), "no --paper"),
-        (("--doors", 1, "--dtype", "f3"), "'f3'"),
-        (("--doors", 1, "--plot", "x.svg"), "add --day"),
+        (("--threads", 2, "--paper"), "no --paper"),
+        (("--threads", 2, "--dtype", "f3"), "'f3'"),
+        (("--threads", 2, "--plot", "x.svg"), "add --day"),
         (("--constants", "/none"), "/none cannot be read"),
         (("--workers", "0"), "workers: a number from 1 to 10000"),
         (("--workers", "4,0"), "1 to 1024 threads"),
@@ -205,11 +204,11 @@ def test_bad_arguments_are_refused_by_name(capsys: pytest.CaptureFixture[str], w
     assert expected in err
 
 
-WORKERS = ("--doors", 4, "--threads", 8, "--link", 10_000)
+WORKERS = ("--threads", 8, "--link", 10_000)
 
 
 def test_workers_and_how_many_are_needed_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--rows", 2**24, "--select", 16_777, *WORKERS, "--hourly", 300_000, "--workers", "2,4")
+    words = ("--rows", 2**24, "--select", 16_777, *WORKERS, "--hourly", 150_000, "--workers", "2,4")
     code, out, err = run(capsys, *words)
     assert (code, err) == (0, "")
     assert ", 2 workers of 4 threads; " in out
@@ -219,19 +218,19 @@ def test_workers_and_how_many_are_needed_are_told(capsys: pytest.CaptureFixture[
     workers, needed = server["workers"], server["workers"]["needed"]
     assert (workers["count"], workers["threads"], server["host"]["workers"]["network"]) == (2, 4, 1e10)
     one = workers["clients_per_hour_of_one"]
-    assert (needed["workers"] - 1) * one < 300_000 <= needed["workers"] * one
-    assert f"300,000 clients an hour need {needed['workers']} workers of 4 threads; " in out
-    assert needed["enough"] is (needed["server_clients_per_hour"] >= 300_000) is True
+    assert (needed["workers"] - 1) * one < 150_000 <= needed["workers"] * one
+    assert f"150,000 clients an hour need {needed['workers']} workers of 4 threads; " in out
+    assert needed["enough"] is (needed["server_clients_per_hour"] >= 150_000) is True
     _, told, _ = run(capsys, *words[:-1], f"{needed['workers']},4", "--format", "json")
     with_them = json.loads(told)["result"]["server"]
     assert with_them["clients_per_hour"] == pytest.approx(needed["server_clients_per_hour"]) != pytest.approx(one)
-    assert with_them["clients_per_hour"] >= 300_000
+    assert with_them["clients_per_hour"] >= 150_000
 
 
 def test_a_server_that_takes_less_than_its_workers_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, *SMALL, *WORKERS, "--workers", 1, "--hourly", 5_000_000)
-    assert out.startswith("The first limit in time is the core: ")
-    assert " (core) an hour are then possible, which is less" in out
+    assert out.startswith("The first limit in time is the event loop: ")
+    assert " (event loop) an hour are then possible, which is less" in out
     assert "1 worker of 8 threads" in out, "as many as the server's host"
 
 
@@ -249,7 +248,7 @@ def test_a_day_on_workers_is_played(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_without_workers_nothing_is_said_of_them(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run(capsys, *SMALL, "--doors", 1, "--format", "json")
+    _, out, _ = run(capsys, *SMALL, "--threads", 1, "--format", "json")
     server = json.loads(out)["result"]["server"]
     assert server["workers"] is server["host"]["workers"] is None
 

@@ -67,7 +67,7 @@ async def test_two_servers_in_one_folder_are_refused(tmp_path, deployment):
         await open_blobs(server_file(tmp_path, 1, blobs={"folder": "bulk"}), deployment)
 
 
-async def test_a_door_on_another_host_does_not_find_the_folder(tmp_path, deployment):
+async def test_a_worker_on_another_host_does_not_find_the_folder(tmp_path, deployment):
     with pytest.raises(StorageError, match=r"s0\.blobs is not there: the server makes it when it starts"):
         await open_blobs(server_file(tmp_path), deployment, create=False)
 

@@ -307,6 +307,12 @@ UNKNOWN_KEYS = {
         "adress",
         "servers 1: unknown key 'adress'; did you mean 'address'?",
     ),
+    "of servers with doors": (
+        "task.toml",
+        "address",
+        'link = "127.0.0.1:7100"\naddress',
+        "servers 1: unknown key 'link'; servers have no doors any more",
+    ),
     "of a server's file": ("server.toml", "listen", "lisen", "unknown key 'lisen'; did you mean 'listen'?"),
     "of its rounds": (
         "server.toml",

@@ -13,8 +13,6 @@ from parties.events import (
     ClientLeft,
     ClientMet,
     ConnectionFailed,
-    DoorLost,
-    DoorMet,
     Evaluated,
     MessageReceived,
     MessageSent,
@@ -33,7 +31,6 @@ from parties.outcome import Aborted, Done, RoundReport
 from parties.server.round.times import ACTIVITIES, Measured
 from parties.status import (
     BlobsStatus,
-    DoorStatus,
     EngineStatus,
     PastRound,
     RoundStatus,
@@ -86,8 +83,6 @@ class Stage:
         self.asked = 0
         self.drawn: frozenset[str] | None = None
         self.peer_release = ""
-        self.doors: tuple[DoorStatus, ...] | None = None
-        self.forwards_waiting = 0
         self.blobs: BlobsStatus | None = None
         self.engine: EngineStatus | None = None
         self._measured = Measured(RoundTimes(), now)
@@ -123,8 +118,6 @@ class Stage:
             waiting_for="" if self.peer else "S1, which is not connected",
             rounds_done=done,
             rounds_aborted=len(self.past) - done,
-            doors=self.doors,
-            forwards_waiting=self.forwards_waiting,
             blobs=self.blobs,
             engine=self.engine,
         )
@@ -329,31 +322,11 @@ def play_day(stage: Stage, rounds: int = 24, seed: int = 5) -> None:
     stage.now = end
 
 
-def play_doors(stage: Stage) -> None:
-    """The server has three doors, of which one is away, and its bulk is in a folder."""
-    since = stage.now - 7_200
-    stage.doors = (
-        DoorStatus(name="door-1", host="s0", process=812, connected=True, since=since, clients=14, requests=930),
-        DoorStatus(
-            name="front-a",
-            host="front-a.example.org",
-            process=77,
-            connected=True,
-            since=since,
-            clients=9,
-            requests=551,
-            stored_bytes=1_210_000_000,
-            forwards_waiting=3,
-            restarts=0,
-        ),
-        DoorStatus(name="door-2", restarts=5),
-    )
-    stage.forwards_waiting = 3
+def play_blobs(stage: Stage) -> None:
+    """The server's bulk is in a folder."""
     stage.blobs = BlobsStatus(
         where="/var/lib/fsl-async/s0/blobs", stored_bytes=2_500_000_000, free_bytes=80 * 10**9, to_erase=1
     )
-    stage.tell(DoorMet(door="front-a", host="front-a.example.org", process=77))
-    stage.tell(DoorLost(door="door-2", clients=11, explanation="the stream ended without a CLOSE"))
 
 
 def play_workers(stage: Stage) -> None:

@@ -33,8 +33,7 @@ PUBLIC_NAMES = {
     "time",
     "level",
     "logger",
-    "door",
-    "host",
+    "member",
 }
 """Fields of names, which everybody may know and which may look like anything."""
 
@@ -132,7 +131,7 @@ def test_the_level_changes_while_the_server_runs(paper):
 
 def test_the_audit_is_written_at_every_level(paper):
     paper.log.set_level("error")
-    for sample in (Enrolled(client="c", key="00"), Revoked(client="c"), SAMPLES[7], SAMPLES[21], SAMPLES[0]):
+    for sample in (Enrolled(client="c", key="00"), Revoked(client="c"), SAMPLES[7], SAMPLES[19], SAMPLES[0]):
         EventLog("S0").hear(sample)
     assert [line["event"] for line in paper.lines] == [
         "client enrolled",

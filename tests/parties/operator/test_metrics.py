@@ -32,7 +32,7 @@ from parties.operator.lag import ALARM, INTERVAL, LONG, MANY, QUIET, STUCK, Even
 from parties.operator.metrics import OTHER, STATES, TOSSING, WARNINGS, Metrics
 from tests import ROOT
 from tests.parties.operator.paper import SAMPLES
-from tests.parties.operator.stage import NASTY, Stage, play_day, play_doors, play_workers, settled_round
+from tests.parties.operator.stage import NASTY, Stage, play_blobs, play_day, play_workers, settled_round
 
 PARTIES = ROOT / "parties"
 
@@ -56,24 +56,18 @@ def label_sets(stage: Stage) -> dict[str, set[tuple]]:
     return found
 
 
-def test_doors_and_blobs_are_counted_and_no_door_is_named():
+def test_blobs_are_counted():
     stage = Stage()
     text = stage.observer.metrics.scrape(stage.status()).decode()
-    assert 'fsl_doors{task="goods"} 0.0' in text
     assert 'fsl_blobs_bytes{task="goods"} NaN' in text
-    play_doors(stage)
+    play_blobs(stage)
     text = stage.observer.metrics.scrape(stage.status()).decode()
     for line in (
-        "fsl_doors{} 3.0",
-        "fsl_doors_connected{} 2.0",
-        "fsl_doors_lost_total{} 1.0",
-        "fsl_forwards_waiting{} 3.0",
         "fsl_blobs_bytes{} 2.5e+09",
         "fsl_blobs_free_bytes{} 8e+10",
         "fsl_blobs_to_erase{} 1.0",
     ):
         assert line.replace("{}", '{task="goods"}') in text, line
-    assert "front-a" not in text
 
 
 def test_workers_are_counted_and_none_is_named():

@@ -23,7 +23,7 @@ from parties.server.round.times import ACTIVITIES
 from tests import ROOT
 from tests.parties.operator.browser import MISSING, Browser, browser
 from tests.parties.operator.paper import Paper
-from tests.parties.operator.stage import NASTY, Host, Stage, play_computing, play_day, play_doors, play_workers
+from tests.parties.operator.stage import NASTY, Host, Stage, play_blobs, play_computing, play_day, play_workers
 from tests.parties.operator.test_real_server import CLIENTS, Observed, take_part
 
 PAGE = ROOT / "parties" / "operator" / "page"
@@ -129,20 +129,14 @@ async def test_workers_stand_on_the_page_where_there_are_any(window, stage, tmp_
         await see(window, f"{text('#workers-none')} === {away!r}")
 
 
-async def test_doors_and_blobs_stand_on_the_page_where_there_are_any(window, stage, tmp_path):
+async def test_blobs_stand_on_the_page_where_there_are_any(window, stage, tmp_path):
     play_day(stage, rounds=2)
     async with page(window, stage, tmp_path):
         await see(window, f"{number('#past tr')} === 2")
-        assert await run(window, "return document.getElementById('doors-card').hidden")
-        play_doors(stage)
-        await see(window, f"{number('#doors tr')} === 3")
-        cells = "row => [...row.cells].map(cell => cell.innerText)"
-        rows = await run(window, f"return Array.from(document.getElementById('doors').rows, {cells})")
-        assert rows[0][:4] == ["door-1", "s0, process 812", "14", "930"]
-        assert rows[2] == ["door-2", "not connected", "0", "0", "0 B", "0", "5"]
-        blobs = await run(window, f"return {text('#blobs')}")
-        assert blobs.startswith("2.3 GiB of blobs in /var/lib/fsl-async/s0/blobs, 75 GiB free, 1 to be erased.")
-        assert blobs.endswith("3 parts wait to be forwarded to S1.")
+        assert await run(window, "return document.getElementById('blobs-card').hidden")
+        play_blobs(stage)
+        told = "2.3 GiB of blobs in /var/lib/fsl-async/s0/blobs, 75 GiB free, 1 to be erased."
+        await see(window, f"{text('#blobs')} === {told!r}")
 
 
 async def test_charts_have_a_column_for_every_round_as_high_as_its_figures(window, stage, tmp_path):

@@ -27,7 +27,7 @@ from parties.operator.response_types import ProblemView, RoundsView, RoundView, 
 from parties.operator.terminal import as_text, round_screen, rounds_table, status_screen, watch
 from parties.operator.views import round_view, rounds_view, status_view
 from tests.parties.operator.paper import Paper
-from tests.parties.operator.stage import NASTY, Stage, play_day, play_doors, play_workers
+from tests.parties.operator.stage import NASTY, Stage, play_blobs, play_day, play_workers
 from transport import ForeignPeerError, UnreachableError
 
 
@@ -76,21 +76,11 @@ def test_the_status_shows_the_round_the_parties_and_what_went_wrong(stage):
     assert rounds == [str(number) for number in range(17, 25)], "the latest ones"
 
 
-def test_doors_and_blobs_are_shown_where_there_are_any(stage):
-    assert "door" not in as_text(status_screen(*views(stage)))
-    play_doors(stage)
+def test_blobs_are_shown_where_there_are_any(stage):
+    assert "blobs" not in as_text(status_screen(*views(stage)))
+    play_blobs(stage)
     shown = as_text(status_screen(*views(stage)))
-    for line in (
-        "door-1   connected  s0                       812       14       930     0 B           0         0",
-        "front-a  connected  front-a.example.org       77        9       551  1.2 GB           3         0",
-        "door-2   away                                  –        0         0     0 B           0         5",
-    ):
-        assert line in shown
     assert "blobs in /var/lib/fsl-async/s0/blobs: 2.5 GB, 80.0 GB free, 1 to be erased" in shown
-    assert "3 parts wait to be forwarded to S1" in shown
-    assert "door-2 lost: 11 connections of clients are over: the stream ended without a CLOSE" in shown
-    stage.doors = ()
-    assert "no door is connected: no client can be" in as_text(status_screen(*views(stage)))
 
 
 def test_workers_are_shown_where_there_are_any(stage):
@@ -393,10 +383,10 @@ FOREIGN = {
     "no text": b"\xff\xfe",
     "nothing": b"",
     "another program's object": b'{"status": "ok"}',
-    "another release's status": b'{"version": 3}',
+    "another release's status": b'{"version": 4}',
     "lists in lists": b"[" * 100_000,
     "objects in objects": b'{"a":' * 100_000,
-    "lists in what we do not know": b'{"version": 2, "more": ' + b"[" * 100_000,
+    "lists in what we do not know": b'{"version": 3, "more": ' + b"[" * 100_000,
 }
 
 
@@ -413,7 +403,7 @@ async def _answers(stream: trio.SocketStream, said: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("length", "body"),
-    [(10**18, b'{"version": 2}'), (10**30, b""), (4, b'{"version": 2}')],
+    [(10**18, b'{"version": 3}'), (10**30, b""), (4, b'{"version": 3}')],
 )
 async def test_an_answer_need_not_be_as_long_as_it_says(length, body):
     said = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (length, body)

@@ -14,7 +14,9 @@ import trio
 from parties.events import Warned
 from parties.outcome import Aborted, Done
 from parties.server.limits import Schedule
+from parties.server.round.run import PARTS_APART
 from parties.server.round.submission_reader import StoredSubmission
+from parties.server.store_layout import RequestKey, part_name
 from parties.simulation.network import SERVERS
 from parties.testing import AtTime, AtWrite, Crash, Fault, SlowDisk, SpoiltBlobs
 from parties.testing.faults import Moment
@@ -139,3 +141,17 @@ async def test_no_seed_is_in_a_blob(autojump_clock):
             for key in await store.keys("round-00000001/submissions/"):
                 stored = msgspec.msgpack.decode(bytes(await store.blob(key)), type=StoredSubmission)
                 assert not any(stored.msk in content for content in blobs)
+
+
+async def test_parts_that_nobody_has_noted_and_that_contradict_each_other_count_for_nothing(autojump_clock):
+    """Blobs are not only this process's: whatever lies there, the server starts, and the client's own part counts."""
+    async with a_world(Crash("S0", AtTime(20.0), down=2.0)) as made:
+        config = (await made.servers[0].next_round(0)).config
+        name = next(each for each in NAMES if config.carrier(each) == 1)
+        for part in (b"a" * 32, b"b" * 32):
+            place = part_name("round-00000001", RequestKey(name, "submit", 0), part)
+            made.blob_disks["S0"].blobs[place] = memoryview(b"anything")
+        await trio.sleep(30)
+        assert sum(PARTS_APART in line for line in warnings(made)) == 2
+        await settled(made)
+        exact(made)

@@ -36,11 +36,6 @@ SERVER = {
 }
 CLIENT = {"task": "task.toml", "identity": "anna.key"}
 PLAIN = {ServerFile: SERVER, ClientFile: CLIENT}
-WHOLE = {"doors.count": {"store": "s0.sqlite", "listen": "127.0.0.1:7000"}}
-"""What a file needs besides to be whole, by key: doors need the rest of their table."""
-
-DOORS = {"doors.core": "127.0.0.1:7200", "doors.keys": "doors.key", "doors.link": "127.0.0.1:7100"}
-
 SECRET = "257e1b9c0d3f4a5566778899aabbccdd"
 NUMBERS = [(kind, found) for kind in KINDS for found in settings(kind) if found.kind in (int, float)]
 
@@ -103,8 +98,7 @@ def test_a_number_out_of_its_range_is_refused_with_file_key_value_and_range(tmp_
     low, high = found.about.low, found.about.high
     for good in {low, high}:
         good = found.kind(good)
-        besides = DOORS | WHOLE[found.key] if found.key in WHOLE else {}
-        path = written(tmp_path, kind, **besides, **{found.key: good})
+        path = written(tmp_path, kind, **{found.key: good})
         assert value_of(kind.load(path, {}), found.key) == good
     for bad in (low - 1, high + 1, str(low), True, math.nan, math.inf, 0.5 if found.kind is int else "half"):
         bad = int(bad) if found.kind is int and bad in (low - 1, high + 1) else bad
@@ -159,6 +153,7 @@ def test_a_missing_key_is_named_with_what_it_means(tmp_path, kind, missing):
         ("handshakes_per_second", "it belongs in the table [limits]"),
         ("seconds", "it belongs in the table [rounds]"),
         ("zzz", "known are server, identity"),
+        ("doors.core", "party.toml: unknown key 'doors'; servers have no doors any more"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_known_one(tmp_path, key, hint):

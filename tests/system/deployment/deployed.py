@@ -24,9 +24,8 @@ import numpy.typing as npt
 from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task
 from parties.files.models import load_model, save_model
-from parties.identity.channel_keys import ChannelKeys
 from parties.identity.keys import Identity
-from parties.settings.writing import free_addresses, to_toml, write_deployment
+from parties.settings.writing import to_toml, write_deployment
 from tests import ROOT
 
 SERVERS = ("s0", "s1")
@@ -74,10 +73,6 @@ class Deployed:
             self.running[name] = subprocess.Popen(
                 command, cwd=self.home(name), env=environment, stdout=subprocess.PIPE, stderr=log, text=True
             )
-
-    def start_door(self, name: str, config: str, door: str, home: str = "") -> None:
-        """Start a door by itself, in somebody's home; its log and its process have the name that is given first."""
-        self.start(name, home or name, "door", config, "--name", door)
 
     def start(self, name: str, home: str, *words: str) -> None:
         """Start a command in somebody's home; its log and its process have the name that is given first."""
@@ -197,41 +192,6 @@ def deployed(folder: Path, **words: Any) -> Iterator[Deployed]:
         for process in made.running.values():
             process.kill()
             process.communicate()
-
-
-def give_doors(folder: Path, name: str, count: int, **more: Any) -> None:
-    """Write doors into a server's file, make their key, and name S0's link in everybody's task file.
-
-    Args:
-        folder: where the homes are.
-        name: the server.
-        count: how many doors it keeps.
-        more: further keys of the table, or others than these.
-    """
-    home = folder / name
-    ChannelKeys.of(Identity.load(home / f"{name}.key")).save(home / f"{name}-doors.key")
-    (home / "run").mkdir(mode=0o700)
-    doors = {"count": count, "core": f"unix:{home}/run/core", "keys": f"{name}-doors.key"}
-    if name == SERVERS[0]:
-        (doors["link"],) = free_addresses(1)
-        for task in folder.glob("*/task.toml"):
-            text = task.read_text()
-            task.write_text(text.replace("[[servers]]\n", f'[[servers]]\nlink = "{doors["link"]}"\n', 1))
-    with (home / f"{name}.toml").open("a") as file:
-        file.write(to_toml({"doors": doors | more}))
-
-
-def doors_of(home: Path, name: str = "door-") -> list[int]:
-    """The processes of the doors whose names begin so, and that were started in a server's home."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words, place = (process / "cmdline").read_text(), os.readlink(process / "cwd")
-        except OSError:
-            continue
-        if "\0door\0" in words and f"\0--name\0{name}" in words and Path(place) == home:
-            found.append(int(process.name))
-    return sorted(found)
 
 
 def rows_of(client: str) -> list[int]:

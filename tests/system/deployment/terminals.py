@@ -19,7 +19,7 @@ import numpy as np
 from parties.files.models import load_model
 from parties.settings.writing import free_addresses
 from tests import ROOT
-from tests.system.deployment.deployed import PATIENCE, SERVERS, Deployed, doors_of, give_doors, sum_of
+from tests.system.deployment.deployed import PATIENCE, SERVERS, Deployed, sum_of
 from tests.system.deployment.hosts import Shell
 from tests.system.deployment.walkthrough import Typed
 
@@ -60,16 +60,8 @@ class Terminals:
         """Take note of what was typed: a server that was started in the background is waited for."""
         if SERVE in typed.command and typed.command.endswith("&"):
             self.started[typed.place] += 1
-            listens = f'"{typed.place.upper()} listens at'  # and not one of its doors
+            listens = f'"{typed.place.upper()} listens at'
             self.until(lambda: self.lines(typed.place, listens) == self.started[typed.place], typed.place)
-
-    def give_doors(self, name: str, count: int) -> None:
-        """Write doors into a server's file, and what they need beside it."""
-        give_doors(self.folder, name, count)
-
-    def doors(self, name: str, door: str = "door-") -> list[int]:
-        """The processes of a server's doors."""
-        return doors_of(self.home(name), door)
 
     def serve(self) -> None:
         """Start both servers, and wait for a round."""

@@ -18,10 +18,9 @@ from tests import ROOT
 
 KIT = ROOT / "examples" / "deployment"
 UNIT = KIT / "fsl-async@.service"
-DOOR_UNIT = KIT / "fsl-async-door@.service"
 WORKER_UNIT = KIT / "fsl-async-worker@.service"
 SCHEDULER_UNIT = KIT / "fsl-async-scheduler.service"
-UNITS = {"server": UNIT, "door": DOOR_UNIT, "worker": WORKER_UNIT, "scheduler": SCHEDULER_UNIT}
+UNITS = {"server": UNIT, "worker": WORKER_UNIT, "scheduler": SCHEDULER_UNIT}
 CONTAINERFILE = KIT / "Containerfile"
 COMPOSE = KIT / "compose.yaml"
 ENOUGH = 20  # tenths of what `systemd-analyze security` calls exposure: from 0 to 100, above 40 it has something to say
@@ -57,12 +56,6 @@ def unit() -> configparser.SectionProxy:
     return service_of(UNIT)
 
 
-@pytest.fixture
-def door_unit() -> configparser.SectionProxy:
-    """The door's unit."""
-    return service_of(DOOR_UNIT)
-
-
 def service_of(path: Path) -> configparser.SectionProxy:
     """A unit's [Service] section; of keys that stand in it several times, the last."""
     parser = configparser.RawConfigParser(strict=False)
@@ -84,18 +77,6 @@ def test_systemd_thinks_the_service_well_shut_in(unit):
     ran(tool("systemd-analyze"), "security", "--offline=true", f"--threshold={ENOUGH}", unit)
 
 
-def test_a_door_s_unit_runs_a_command_that_exists_and_cannot_read_the_keys_that_sign(door_unit):
-    program, *words = door_unit["ExecStart"].split()
-    assert Path(program).name == "fsl-async"
-    assert parsed(words) == "door"
-    assert {int(code) for code in door_unit["RestartPreventExitStatus"].split()} == {ExitCode.USAGE, ExitCode.MISUSE}
-    assert {"-/etc/fsl-async/s0.key", "-/etc/fsl-async/s1.key"} < set(door_unit["InaccessiblePaths"].split())
-    assert door_unit["User"] in (KIT / "fsl-async.sysusers").read_text()
-    assert door_unit["User"] != service_of(UNIT)["User"]
-    assert door_unit["MemoryDenyWriteExecute"] == "yes"
-    assert door_unit["LimitCORE"] == "0"
-
-
 @pytest.mark.parametrize(("unit", "command"), [(WORKER_UNIT, "worker"), (SCHEDULER_UNIT, "scheduler")])
 def test_a_cluster_s_units_run_commands_that_exist_and_start_them_again_when_the_scheduler_has_died(unit, command):
     service = service_of(unit)
@@ -113,7 +94,7 @@ def test_a_cluster_s_units_cannot_read_the_server_s_keys_nor_write_a_share_to_a_
     service = service_of(unit)
     assert {"-/etc/fsl-async/s0.key", "-/etc/fsl-async/s1.key"} < set(service["InaccessiblePaths"].split())
     assert service["User"] in (KIT / "fsl-async.sysusers").read_text()
-    assert service["User"] not in (service_of(UNIT)["User"], service_of(DOOR_UNIT)["User"])
+    assert service["User"] != service_of(UNIT)["User"]
     assert service["LimitCORE"] == "0"
     assert service["ProtectSystem"] == "strict"
     assert "StateDirectory" not in service
@@ -131,15 +112,6 @@ def test_whatever_loads_dask_sees_more_of_proc_than_processes(unit):
     assert service_of(KIT / "fsl-async-cluster.conf")["ProcSubset"] == "all"
     for other in (WORKER_UNIT, SCHEDULER_UNIT):
         assert service_of(other).get("ProcSubset", "all") == "all"
-
-
-def test_the_sample_with_doors_has_its_core_where_the_unit_makes_room(unit):
-    file = ServerFile.load(KIT / "s0-doors.toml", {})
-    assert file.doors.count == 2
-    assert file.doors.core == "unix:/run/fsl-async/s0/core"
-    assert unit["RuntimeDirectory"].replace("%i", "s0") in file.doors.core
-    assert unit["RuntimeDirectoryMode"] == "0700"
-    assert unit["KillMode"] == "mixed", "serve ends its doors itself"
 
 
 def test_the_unit_starts_a_command_that_exists(unit):

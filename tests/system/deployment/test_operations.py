@@ -310,56 +310,9 @@ def disk_of_its_own(site: Terminals, name: str, megabytes: int) -> Iterator[None
         subprocess.run(["umount", "--lazy", home], check=True)
 
 
-@scenario("A door has died")
-def _(site: Terminals) -> None:
-    site.give_doors("s0", count=2)
-    site.serve()
-    site.type("alice", "fsl-async submit alice.toml --update update.npz")
-    (pid,) = site.doors("s0", "door-1")
-    site.type("s0", f"kill -KILL {pid}")
-    site.until(lambda: site.doors("s0", "door-1") not in ([], [pid]), "s0")
-    site.until(lambda: site.lines("s0", '"door connected"') == 3, "s0")
-    carry_out(site, "A door has died")
-    site.round(1, "bob")
-    site.assert_sum("alice", "bob")
-
-
-@scenario("A door does not come back")
-def _(site: Terminals) -> None:
-    site.give_doors("s0", count=2)
-    site.serve()
-    site.type("s0", "chmod 644 s0-doors.key")
-    (pid,) = site.doors("s0", "door-2")
-    site.type("s0", f"kill -KILL {pid}")
-    site.until(lambda: has_seen("door-2…exit code 3", site.seen()), "s0")
-    site.type("alice", "fsl-async submit alice.toml --update update.npz")
-    site.type("s0", "fsl-async status s0.toml")
-    carry_out(site, "A door does not come back")
-    site.until(lambda: site.lines("s0", '"door connected"') == 3, "s0")
-    site.type("s0", "cp task.toml task.copy.toml; sed -i 's/^name = .*/name = \"town\"/' task.toml")
-    site.type("s0", "fsl-async door s0.toml --name other", code=6)
-    site.type("s0", "mv task.copy.toml task.toml")
-    site.round(1, "bob")
-    site.assert_sum("alice", "bob")
-
-
-@scenario("A server dies under its doors")
-def _(site: Terminals) -> None:
-    site.give_doors("s0", count=2)
-    site.serve()
-    site.type("alice", "fsl-async submit alice.toml --update update.npz")
-    site.type("s0", "kill -KILL %1")
-    site.until(lambda: not site.doors("s0"), "s0")
-    carry_out(site, "A server dies under its doors")
-    site.until(lambda: site.lines("s0", '"door connected"') == 4, "s0")
-    site.round(1, "bob")
-    site.assert_sum("alice", "bob")
-
-
 @scenario("The blobs' disk is full")
 def _(site: Terminals) -> None:
     """A small disk for blobs alone fills up when the round is open; the clients wait until there is room."""
-    site.give_doors("s0", count=1)
     blobs = site.home("s0") / "s0.blobs"
     with small_disk(blobs, megabytes=16):
         site.serve()

@@ -21,7 +21,6 @@ from fsl_async.wire.share_pieces import piece_digest, share_digest, spans_of
 from parties.events import unobserved
 from parties.server.evidence import EvidenceBook
 from parties.server.ledger import Ledger
-from parties.server.peer.forwards import ByLink, Forwards
 from parties.server.round.in_process import InProcess
 from parties.server.round.records import RoundRecords
 from parties.server.round.run import RoundRun
@@ -84,7 +83,6 @@ def _tools(store: MemoryStore) -> Tools:
         identity=SERVERS[0],
         randomness=repeating(1),
         link=_Link(),
-        forwards=Forwards(ByLink(_Link())),
         report=_unreported,
         observe=unobserved,
         clock=lambda: 3.0,

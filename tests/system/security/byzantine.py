@@ -32,8 +32,7 @@ from parties.identity.keys import Identity
 from parties.outcome import RoundReport
 from parties.server.actor import Actor
 from parties.server.clients.answerer import Reply, Room
-from parties.server.clients.deposits import Deposit
-from parties.server.clients.requests import RequestHandler
+from parties.server.clients.requests import BegunRequest, RequestHandler
 from parties.server.peer.link import Fetch, PeerLink
 from parties.server.round.sample import SampleRun
 from parties.server.round.start import RoundStart
@@ -153,8 +152,8 @@ class LyingRequestHandler(RequestHandler):
     async def ask(self, client: str, message: Message, room: Room) -> Reply:
         return await self.owner.answer(client, message, await super().ask(client, message, room))
 
-    async def complete(self, begun: Any, deposit: Deposit, room: Room) -> Reply:
-        reply = await super().complete(begun, deposit, room)
+    async def complete(self, begun: BegunRequest, bulk: memoryview, room: Room) -> Reply:
+        reply = await super().complete(begun, bulk, room)
         return await self.owner.answer(begun.client, begun.message, reply)
 
 

@@ -20,7 +20,6 @@ from parties.testing.round_faults import Fault, MaliciousClient, MaliciousServer
 from parties.testing.trials import Member, Trial, Verdict
 from parties.testing.trials.drawing import longest_update
 from parties.testing.trials.drawing_alone import ALONE_FROM, draw_alone
-from parties.testing.trials.drawing_doors import DOORS_FROM, draw_doors
 from parties.testing.trials.drawing_workers import WORKERS_FROM, draw_workers
 from parties.testing.trials.rules import with_rule
 from parties.testing.trials.scenario import MILLION, NAMES
@@ -69,8 +68,6 @@ def draw(seed: int, *, surely: bool = False, alone: bool = False) -> Trial:
         return draw_weighed(seed)
     if seed >= WORKERS_FROM:
         return draw_workers(seed)
-    if seed >= DOORS_FROM:
-        return draw_doors(seed)
     if alone or seed >= ALONE_FROM:
         return draw_alone(seed)
     trial, rng = trials.draw(seed), Random(f"{seed}/malice")

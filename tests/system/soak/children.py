@@ -20,7 +20,6 @@ from typing import Any, TypeAlias
 
 import trio
 
-from parties.commands.bench.server.spent import children_of, spent_by
 from tests import ROOT
 
 from .site import peak_memory
@@ -120,13 +119,6 @@ class Child:
             return self._spent_at_last
         fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime, see proc(5)
-
-    def family_seconds(self) -> float:
-        """The same, with what the processes that it has started have had: a server's doors."""
-        if self._process.returncode is not None:
-            return self._spent_at_last
-        family = [spent_by(pid).total for pid in children_of(self.pid)]
-        return self.processor_seconds() + sum(family)
 
     async def _hear(self) -> None:
         assert self._process.stdout is not None

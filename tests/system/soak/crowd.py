@@ -64,13 +64,10 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2, help="in how many processes the clients are")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--over", type=float, default=0.0, help="let the submissions go over so many seconds")
-    parser.add_argument("--doors", type=int, default=0, help="of each server")
     options = parser.parse_args()
     task = crowd_task(options.clients, options.rows, options.select)
     with tempfile.TemporaryDirectory(prefix="fsl-async-crowd-") as folder, shown(options.clients) as progress:
-        crowd = Crowd(
-            options.clients, options.processes, rounds=1, seed=options.seed, doors=options.doors, over=options.over
-        )
+        crowd = Crowd(options.clients, options.processes, rounds=1, seed=options.seed, over=options.over)
         [measured] = trio.run(measure, Path(folder), task, crowd, progress)
     told = figures(measured)
     tell(told, _table(told, options))

@@ -91,7 +91,7 @@ def predicted(options: argparse.Namespace, task: Task, constants: Constants, cli
         clients: processor seconds of all clients.
     """
     each = clients / options.clients
-    host = Host(cores(), options.doors, network=LOOPBACK, link=LOOPBACK, servers=2, clients=each)
+    host = Host(cores(), network=LOOPBACK, link=LOOPBACK, servers=2, clients=each)
     limit = capacity(load_of(task), host, constants, options.clients)
     return {
         "round_seconds": limit.round_seconds,
@@ -134,7 +134,7 @@ async def run(folder: Path, options: argparse.Namespace, progress: Any) -> dict[
     evaluate = partial(pure_evaluation, folder, options.rows, options.select, options.bits, options.clients)
     before = await evaluate()
     task = large_task(options.clients, options.rows, options.select, options.bits)
-    crowd = Crowd(options.clients, options.processes, options.rounds, options.seed, options.rest, options.doors)
+    crowd = Crowd(options.clients, options.processes, options.rounds, options.seed, options.rest)
     rounds = await measure(folder, task, crowd, progress)
     told = figures([before, await evaluate()], rounds)
     clients = told["processor_seconds"]["clients, until done"]
@@ -154,7 +154,6 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=6, help="the first one does not count")
     parser.add_argument("--rest", type=float, default=15.0, help="seconds between the rounds")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--doors", type=int, default=0, help="of each server")
     parser.add_argument("--constants", type=Path, help="a file of `fsl-async bench server --calibrate`")
     options = parser.parse_args()
     if options.rounds < 2:
@@ -171,7 +170,7 @@ def main() -> int:
 
 def _table(told: dict[str, Any], options: argparse.Namespace) -> Table:
     sizes = f"m = {options.rows:,}, k = {options.select:,}, l = {options.bits}"
-    title = f"{options.clients} clients, {sizes}, {options.doors or 'no'} doors, seed {options.seed}"
+    title = f"{options.clients} clients, {sizes}, seed {options.seed}"
     table = Table("what", *SERVERS, title=title)
     table.add_row("upload of one client", f"{told['bytes_up_per_client']:,} bytes", "")
     for kind in dict.fromkeys([*told["said"][0], *told["said"][1]]):

@@ -47,7 +47,6 @@ class Crowd:
         seed: of model and updates.
         rest: seconds before each round but the first, in which the servers' stores keep house after the last one.
         over: seconds over which each process lets its submissions go; 0: all at the same moment.
-        doors: of each server; with them, the servers are those of `fsl-async serve`, and tell less.
     """
 
     clients: int
@@ -55,7 +54,6 @@ class Crowd:
     rounds: int
     seed: int
     rest: float = 0.0
-    doors: int = 0
     over: float = 0.0
 
 
@@ -94,7 +92,6 @@ class _Run:
     def __init__(self, crowd: Crowd, progress: Callable[[str, int], None]) -> None:
         self.clients = crowd.clients
         self.rounds = rounds = crowd.rounds
-        self.doors = [crowd.doors, crowd.doors]
         self.progress = progress
         self.measured = [Measured() for _ in range(rounds)]
         self.listening = [trio.Event(), trio.Event()]
@@ -116,7 +113,7 @@ class _Run:
     def processor(self) -> dict[str, float]:
         """What everybody has had of the processors so far, in seconds."""
         parties = {"servers": self.servers, "clients": self.members}
-        return {name: sum(child.family_seconds() for child in parties[name]) for name in parties}
+        return {name: sum(child.processor_seconds() for child in parties[name]) for name in parties}
 
     def spent(self, until: str) -> dict[str, float]:
         """What everybody has had of them since the gate was opened."""
@@ -143,21 +140,6 @@ class _Run:
             case {"sends": kind, "clock": clock} if self.opened_at and not kind.startswith("Toss"):
                 said = self.measured[len(self.opened_at) - 1].said[index]
                 said.setdefault(kind, clock - self.opened_at[-1])
-
-    def from_log(self, index: int, told: dict[str, Any]) -> None:
-        """The same, as far as a server's log tells it; what comes from there is late by the time of a line."""
-        match told:
-            case {"event": "door connected"}:
-                self.doors[index] -= 1
-                if not self.doors[index]:
-                    self.from_server(index, {"listens": "all doors"})
-            case {"event": "round moved", "state": state, "round": number}:
-                self.from_server(index, {"state": state, "round": number, "clock": time.monotonic()})
-            case {"event": "round done", "round": number, "counted": counted}:
-                if self.measured[number - 1].settled[index]:
-                    return  # names that one line has no room for are in further ones
-                settled = {"settled": number, "clock": time.monotonic(), "counted": counted, "seconds": {}}
-                self.from_server(index, settled | {"memory": self.servers[index].peak_memory()})
 
     def from_clients(self, told: dict[str, Any]) -> None:
         match told:
@@ -194,15 +176,12 @@ async def measure(
     """
     names = [name_of(number) for number in range(crowd.clients)]
     rounds = {"clients": crowd.clients, "count": crowd.rounds}
-    site = lay_out(folder, task, names, rounds, np.random.default_rng(crowd.seed), doors=crowd.doors, limits=LIBERAL)
+    site = lay_out(folder, task, names, rounds, np.random.default_rng(crowd.seed), limits=LIBERAL)
     run = _Run(crowd, progress)
     async with trio.open_nursery() as nursery:
         for index in (0, 1):
             command = python_module("tests.system.soak.server_process", site.server_file(index))
-            heard = partial(run.from_server, index)
-            if crowd.doors:
-                command, heard = _served(site.server_file(index)), partial(run.from_log, index)
-            child = Child(SERVERS[index], command, site.log(SERVERS[index]), heard)
+            child = Child(SERVERS[index], command, site.log(SERVERS[index]), partial(run.from_server, index))
             run.servers.append(child)
             nursery.start_soon(child.run_well)
         for event in run.listening:
@@ -216,11 +195,6 @@ async def measure(
             run.open_gate()
     _check(site, task, run, crowd.seed)
     return run.measured
-
-
-def _served(file: Path) -> list[str]:
-    """The command of a server as operators start it, with its log on stdout."""
-    return ["sh", "-c", 'exec "$0" "$@" 2>&1', *python_module("parties", "serve", file, "--format", "json")]
 
 
 def _start_clients(site: Site, run: _Run, crowd: Crowd) -> list[Child]:

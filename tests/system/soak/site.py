@@ -17,7 +17,6 @@ import numpy.typing as npt
 from fsl_async import Dense, Task
 from fsl_async.task import Block
 from parties.files.models import save_model
-from parties.identity.channel_keys import ChannelKeys
 from parties.identity.keys import Identity
 from parties.settings.writing import free_addresses, to_toml, write_deployment
 
@@ -75,10 +74,6 @@ class Site:
         """A server's own file."""
         return self.folder / f"{SERVERS[index]}.toml"
 
-    def door_key(self, index: int) -> Path:
-        """A server's channel key alone, for its doors."""
-        return self.folder / f"{SERVERS[index]}-doors.key"
-
     def final_model(self, index: int) -> Path:
         """A server's model after its last round."""
         return self.folder / f"final-{SERVERS[index]}.npz"
@@ -90,8 +85,6 @@ def lay_out(
     clients: Sequence[str],
     rounds: Mapping[str, Any],
     rng: np.random.Generator,
-    *,
-    doors: int = 0,
     **more: Any,
 ) -> Site:
     """Write everything that a deployment needs.
@@ -102,7 +95,6 @@ def lay_out(
         clients: whom the servers let in.
         rounds: the table `rounds` of both servers' files.
         rng: draws the model.
-        doors: of each server.
         more: further keys of both servers' files.
     """
     site = Site(folder)
@@ -110,10 +102,8 @@ def lay_out(
     for name, identity in identities.items():
         identity.save(site.key(name))
     public = [identity.public for identity in identities.values()]
-    *addresses, link = free_addresses(3)
+    addresses = free_addresses(2)
     write_deployment(folder, task, public[:2], addresses, public[2:])
-    if doors:
-        _name_link(site.task_file, addresses[0], link)
     save_model(site.start_model, {block.name: _weights(block, rng) for block in task.blocks})
     for server, address in enumerate(addresses):
         table = {
@@ -127,23 +117,8 @@ def lay_out(
             **more,
             "rounds": dict(rounds),
         }
-        if doors:
-            table["save_model"] = site.final_model(server).name
-            table["doors"] = _doors(site, server, doors, link)
-            ChannelKeys.of(identities[SERVERS[server]]).save(site.door_key(server))
         site.server_file(server).write_text(to_toml(table))
     return site
-
-
-def _name_link(path: Path, address: str, link: str) -> None:
-    """Write into the task file where S1 reaches S0's core."""
-    line = f'address = "{address}"\n'
-    path.write_text(path.read_text().replace(line, f'{line}link = "{link}"\n', 1))
-
-
-def _doors(site: Site, server: int, count: int, link: str) -> dict[str, Any]:
-    own = {"core": f"unix:{site.folder / SERVERS[server]}.core", "keys": site.door_key(server).name, "count": count}
-    return own if server else own | {"link": link}
 
 
 def shape_of(block: Block) -> tuple[int, ...]:

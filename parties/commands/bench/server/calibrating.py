@@ -1,9 +1,9 @@
 """Measures the constants of the scaling model (`fsl_async.costs.scaling`) on this machine, in about two minutes.
 
 Evaluation, files and the fold are measured by themselves, with all processors busy: processors that share a core, or
-memory, are slower then, and so they are in a round. What a client takes of the event loop, of the store's thread, of a
-core and of a door is measured in deployments of two servers with clients of two sizes; a line is drawn through both.
-What a retrieval adds is the difference to the same deployments with clients that retrieve first.
+memory, are slower then, and so they are in a round. What a client takes of the event loop and of the store's
+thread is measured in deployments of two servers with clients of two sizes; a line is drawn through both. What a
+retrieval adds is the difference to the same deployments with clients that retrieve first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fsl_async.digests import Domain, digest
 from parties.commands.bench.measures import cores, this_machine
 from parties.commands.bench.server.adding import add_together
 from parties.commands.bench.server.deployed import Deployed, RoundTaken, take_rounds
-from parties.commands.bench.server.figures import DOORS, LARGE, SMALL, Size
+from parties.commands.bench.server.figures import LARGE, SMALL, Size
 from parties.commands.bench.server.parts import LARGE_PART, SMALL_PART, store_in_folder
 from parties.commands.bench.server.spent import require_proc
 from parties.commands.bench.workload import Case, aggregate, client_of
@@ -52,25 +52,16 @@ def calibrated(progress: Callable[[str], None]) -> Constants:
     constants = _with_evaluation(ANOTHER_MACHINE)
     progress("files")
     constants = _with_files(constants)
-    progress("two servers without doors")
-    alone = _Deployments.measure(0)
-    progress(f"two servers with {DOORS} doors each")
-    doors = _Deployments.measure(DOORS)
+    progress("two servers")
+    alone = _Deployments.measure()
     progress("the same with clients that retrieve first")
-    asking, asking_doors = (_Deployments.measure(count, retrieves=True) for count in (0, DOORS))
+    asking = _Deployments.measure(retrieves=True)
     return replace(
         alone.with_ending(constants),
         machine=this_machine(),
         loop=alone.line(_loop),
         writer=alone.line(_writer),
-        core=doors.line(_core),
-        door=doors.line(_doors),
-        retrieval=Retrieval(
-            loop=asking.line_beside(alone, _loop),
-            writer=asking.line_beside(alone, _writer),
-            core=asking_doors.line_beside(doors, _core),
-            door=asking_doors.line_beside(doors, _doors),
-        ),
+        retrieval=Retrieval(loop=asking.line_beside(alone, _loop), writer=asking.line_beside(alone, _writer)),
     )
 
 
@@ -82,8 +73,8 @@ def constants_table(constants: Constants) -> list[list[str]]:
     return [["constant", "here", "another machine"], *shown, *asking]
 
 
-_LINES = ("loop", "writer", "bulk", "core", "door")
-_PARTS = ("loop", "writer", "core", "door")
+_LINES = ("loop", "writer", "bulk")
+_PARTS = ("loop", "writer")
 _UNITS = {
     "submission": (1e3, "ms"),
     "leaf": (1e9, "ns"),
@@ -192,19 +183,11 @@ Taken: TypeAlias = Callable[[RoundTaken, int], float]
 
 
 def _loop(taken: RoundTaken, moment: int) -> float:
-    return taken.core_until(moment).loop
+    return taken.until(moment).loop
 
 
 def _writer(taken: RoundTaken, moment: int) -> float:
-    return taken.core_until(moment).writer
-
-
-def _core(taken: RoundTaken, moment: int) -> float:
-    return _loop(taken, moment) + _writer(taken, moment)
-
-
-def _doors(taken: RoundTaken, moment: int) -> float:
-    return taken.doors_until(moment).total
+    return taken.until(moment).writer
 
 
 @dataclass(frozen=True)
@@ -216,9 +199,9 @@ class _Deployments:
     sizes: tuple[Size, Size]
 
     @staticmethod
-    def measure(doors: int, *, retrieves: bool = False) -> _Deployments:
+    def measure(*, retrieves: bool = False) -> _Deployments:
         sizes = tuple(replace(size, clients=int(FEWER * size.clients)) for size in (SMALL, LARGE))
-        small, large = (take_rounds(Deployed(size.task(), size.clients, doors, retrieves=retrieves)) for size in sizes)
+        small, large = (take_rounds(Deployed(size.task(), size.clients, retrieves=retrieves)) for size in sizes)
         return _Deployments(small, large, (sizes[0], sizes[1]))
 
     def line(self, of: Taken) -> Line:

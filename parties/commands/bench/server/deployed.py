@@ -1,7 +1,7 @@
 """A deployment of two servers and some clients as processes on this machine, and what each of them takes in a round.
 
-The servers are those of `fsl-async serve`, with stores and blobs on disk, with or without doors; the clients' process
-is `parties.commands.bench.server.members`. Two rounds are run: in the first a server loads its kernels, and it does not
+The servers are those of `fsl-async serve`, with stores and blobs on disk; the clients' process is
+`parties.commands.bench.server.members`. Two rounds are run: in the first a server loads its kernels, and it does not
 count. The models of both servers are compared with the sum in the clear: a measurement of a wrong result is none.
 """
 
@@ -25,9 +25,8 @@ import trio
 from fsl_async.errors import FslError
 from fsl_async.task import Sparse, Task
 from parties.commands.bench.server.members import name_of, update_of
-from parties.commands.bench.server.spent import Spent, children_of, memory_of, spent_by
+from parties.commands.bench.server.spent import Spent, memory_of, spent_by
 from parties.files.models import load_model, save_model
-from parties.identity.channel_keys import ChannelKeys
 from parties.identity.keys import Identity
 from parties.settings.writing import free_addresses, to_toml, write_deployment
 
@@ -45,8 +44,6 @@ class Deployed:
     Attributes:
         task: what is learnt; its numbers are whole.
         clients: how many take part.
-        doors: of each server; 0: none.
-        starts_doors: whether the servers start them; else they come by themselves.
         threads: of each server's lane; 0: as many as there are processors.
         rounds: how many are run; the last one is measured.
         retrieves: whether each client retrieves the rows of its update first.
@@ -54,8 +51,6 @@ class Deployed:
 
     task: Task
     clients: int
-    doors: int = 0
-    starts_doors: bool = True
     threads: int = 0
     rounds: int = 2
     retrieves: bool = False
@@ -66,8 +61,7 @@ class RoundTaken:
     """What one round took.
 
     Attributes:
-        core: by server, the seconds of its process's threads until the last receipt, and until all knew the outcome.
-        doors: by server, likewise of its doors, all together.
+        spent: by server, the seconds of its process's threads until the last receipt, and until all knew the outcome.
         receipts: seconds until the last client had both receipts.
         ending: seconds from the moment when both servers had evaluated and compared all until both were done.
         outcome: seconds until the last client had the outcome.
@@ -76,21 +70,16 @@ class RoundTaken:
         written: bytes that both servers' processes gave to the disk.
     """
 
-    core: list[list[Spent]] = field(default_factory=lambda: [[], []])
-    doors: list[list[Spent]] = field(default_factory=lambda: [[], []])
+    spent: list[list[Spent]] = field(default_factory=lambda: [[], []])
     receipts: float = 0.0
     ending: float = 0.0
     outcome: float = 0.0
     clients: float = 0.0
     memory: list[tuple[int, int]] = field(default_factory=list)
 
-    def core_until(self, moment: int) -> Spent:
+    def until(self, moment: int) -> Spent:
         """Of one server's process, on average over both: 0: until the last receipt, 1: until the outcome."""
-        return sum((spent[moment] for spent in self.core), Spent()).over(2)
-
-    def doors_until(self, moment: int) -> Spent:
-        """Of one server's doors together, likewise."""
-        return sum((spent[moment] for spent in self.doors), Spent()).over(2)
+        return sum((spent[moment] for spent in self.spent), Spent()).over(2)
 
 
 def take_rounds(deployed: Deployed) -> RoundTaken:
@@ -114,27 +103,13 @@ def lay_out(folder: Path, deployed: Deployed) -> None:
     members = [Identity.generate(name_of(number)) for number in range(deployed.clients)]
     for identity in (*identities, *members):
         identity.save(folder / f"{identity.name}.key")
-    *addresses, link = free_addresses(3)
+    addresses = free_addresses(2)
     publics = [identity.public for identity in identities]
     write_deployment(folder, deployed.task, publics, addresses, [member.public for member in members])
-    if deployed.doors:
-        _name_link(folder / "task.toml", addresses[0], link)
     save_model(folder / "model.npz", _start(deployed.task))
     for server, address in enumerate(addresses):
-        table = _server_table(deployed, server, address)
-        if deployed.doors:
-            doors = {"core": f"unix:{folder / SERVERS[server]}.core", "keys": f"{SERVERS[server]}-doors.key"}
-            count = deployed.doors if deployed.starts_doors else 0
-            table["doors"] = doors | {"count": count} | ({} if server else {"link": link})
-            ChannelKeys.of(identities[server]).save(folder / f"{SERVERS[server]}-doors.key")
-        (folder / f"{SERVERS[server]}.toml").write_text(to_toml(table), encoding="utf-8")
-
-
-def _name_link(path: Path, address: str, link: str) -> None:
-    """Write into the task file where S1 reaches S0's core."""
-    line = f'address = "{address}"\n'
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace(line, f'{line}link = "{link}"\n', 1), encoding="utf-8")
+        table = to_toml(_server_table(deployed, server, address))
+        (folder / f"{SERVERS[server]}.toml").write_text(table, encoding="utf-8")
 
 
 def _server_table(deployed: Deployed, server: int, address: str) -> dict[str, Any]:
@@ -212,10 +187,9 @@ class _Run:
         self.folder = folder
         self.deployed = deployed
         self.listening = [trio.Event(), trio.Event()]
-        self.connected = [0, 0]
         self.pids: list[int] = []
         self.taken = RoundTaken()
-        self.before: list[tuple[Spent, Spent]] = []
+        self.before: list[Spent] = []
         self.spent_before = 0.0
         self.ready = trio.Event()
         self.round = 0
@@ -251,7 +225,7 @@ class _Run:
             for number in range(1, self.deployed.rounds + 1):
                 await self.ready.wait()
                 self.ready, self.round = trio.Event(), number
-                self.before = [self._now(server) for server in (0, 1)]
+                self.before = [spent_by(pid) for pid in self.pids]
                 self.moments.clear()
                 self.taken = RoundTaken(memory=[memory_of(pid) for pid in self.pids])
                 await members.process.stdin.send_all(b"go\n")
@@ -261,12 +235,8 @@ class _Run:
         def heard(line: str) -> None:
             told: dict[str, Any] = json.loads(line) if line.startswith("{") else {}
             match told:
-                case {"event": str(event)} if not self.deployed.doors and " listens at " in event:
+                case {"event": str(event)} if " listens at " in event:
                     self.listening[server].set()
-                case {"event": "door connected"}:
-                    self.connected[server] += 1
-                    if self.connected[server] == self.deployed.doors:
-                        self.listening[server].set()
                 case {"event": "round moved", "round": number, "state": state} if number == self.round:
                     self.moments[state] = time.perf_counter()  # of the two the later one
 
@@ -289,15 +259,8 @@ class _Run:
                 ]
 
     def _note(self) -> None:
-        for server in (0, 1):
-            for all_moments, now, before in zip(
-                (self.taken.core, self.taken.doors), self._now(server), self.before[server], strict=True
-            ):
-                all_moments[server].append(now - before)
-
-    def _now(self, server: int) -> tuple[Spent, Spent]:
-        pid = self.pids[server]
-        return spent_by(pid), sum((spent_by(door) for door in children_of(pid)), Spent())
+        for pid, spent, before in zip(self.pids, self.taken.spent, self.before, strict=True):
+            spent.append(spent_by(pid) - before)
 
     def _check(self) -> None:
         """Both models are the sum of all updates."""

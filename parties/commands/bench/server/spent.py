@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fsl_async.errors import MisuseError
 
-__all__ = ["Spent", "children_of", "memory_of", "require_proc", "spent_by"]
+__all__ = ["Spent", "memory_of", "require_proc", "spent_by"]
 
 NANOSECONDS = 1e-9
 
@@ -72,14 +71,6 @@ def spent_by(process: int) -> Spent:
         except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
             continue
     return Spent(loop, writer, total - loop - writer)
-
-
-def children_of(process: int) -> Iterator[int]:
-    """The processes that a process has started, and those that they have."""
-    for thread in Path(f"/proc/{process}/task").iterdir():
-        for word in (thread / "children").read_text().split():
-            yield int(word)
-            yield from children_of(int(word))
 
 
 def memory_of(process: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from fsl_async.config import RoundConfig, ServerKeys, describe_model
 from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task
 from fsl_async.wire.messages import Hint
-from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees, dense_bytes
+from fsl_async.wire.public_part import Layout, Trees, dense_bytes
 from parties.compute import InlineLane, ThreadLane
 from parties.server.clients.deposits import Deposit, Depositor, Wanted
 from parties.server.refusals import RequestRefusedError
@@ -55,7 +55,7 @@ def of_carrier(config, request):
 
 def desk(lane=None):
     blobs = MemoryBlobs()
-    return blobs, Depositor(blobs, lane or InlineLane())
+    return blobs, Depositor(blobs, lane or InlineLane(), lambda name, part: None)
 
 
 async def content_of(blobs):
@@ -154,13 +154,3 @@ def test_the_seed_is_not_printed(config):
     message, _ = of_carrier(config, submission(config, CLIENT))
     assert message.seed.hex() not in repr(Wanted.of(config, CLIENT, message, message.seed))
     assert repr(message.seed) not in repr(Wanted.of(config, CLIENT, message, message.seed))
-
-
-@pytest.mark.parametrize(("blocks", "needs"), [(slice(None), True), (slice(1), False)], ids=["dense", "sparse"])
-def test_a_seed_is_needed_only_where_private_bulk_has_a_digest(blocks, needs):
-    """A door is granted no session's seed without a reason."""
-    config = config_for(msgspec.structs.replace(TASK, blocks=TASK.blocks[blocks], selection="fixed"))
-    salt = bytes(SALT_BYTES if needs else 0)
-    message = Hint(round_id=config.round_id(), session=bytes(32), dense_salt=salt)
-    wanted = Wanted.of(config, CLIENT, message, b"a master seed")
-    assert wanted.needed_seed == (b"a master seed" if needs else b"")

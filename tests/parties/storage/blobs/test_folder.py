@@ -29,7 +29,7 @@ async def test_another_servers_folder_is_refused(tmp_path):
         await FolderBlobs.open(tmp_path / "blobs", b"S1")
 
 
-async def test_a_door_opens_only_what_its_server_has_made(tmp_path):
+async def test_a_worker_opens_only_what_its_server_has_made(tmp_path):
     with pytest.raises(StorageError, match="the server makes it when it starts"):
         await FolderBlobs.open(tmp_path / "blobs", b"S0", create=False)
     assert not (tmp_path / "blobs").exists()
@@ -86,15 +86,15 @@ async def test_after_a_failed_sync_nothing_more_is_stored(tmp_path, monkeypatch)
         await blobs.put("x/2", b"1")
 
 
-async def test_what_is_not_durable_is_there_for_a_door_and_gone_when_the_server_starts(tmp_path):
+async def test_what_is_not_durable_is_there_for_a_worker_and_gone_when_the_server_starts(tmp_path):
     server = await FolderBlobs.open(tmp_path / "blobs", b"S0")
     await server.put("round-1/loan", b"1", durable=False)
     await server.put("round-1/kept", b"2", durable=False)
     await server.put("round-1/kept", b"2")
     await server.put("round-1/kept", b"2", durable=False)
-    door = await FolderBlobs.open(tmp_path / "blobs", b"S0", create=False)
-    assert await door.read("round-1/loan") == b"1"
-    assert await door.names("") == ["round-1/kept", "round-1/loan"]
+    worker = await FolderBlobs.open(tmp_path / "blobs", b"S0", create=False)
+    assert await worker.read("round-1/loan") == b"1"
+    assert await worker.names("") == ["round-1/kept", "round-1/loan"]
     await server.aclose()
     again = await FolderBlobs.open(tmp_path / "blobs", b"S0")
     assert await again.names("") == ["round-1/kept"]

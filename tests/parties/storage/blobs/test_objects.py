@@ -20,16 +20,16 @@ def url() -> str:
     return f"s3://bucket/{token_hex(8)}"
 
 
-async def test_a_server_and_its_doors_have_them_together_and_nobody_else(s3, url):
+async def test_a_server_and_its_workers_have_them_together_and_nobody_else(s3, url):
     server = await ObjectBlobs.open(url, b"S0", options(s3))
-    door = await ObjectBlobs.open(url, b"S0", options(s3), create=False)
-    await door.put("round-1/x", b"from the door")
-    assert await server.read("round-1/x") == b"from the door"
+    worker = await ObjectBlobs.open(url, b"S0", options(s3), create=False)
+    await worker.put("round-1/x", b"from a worker")
+    assert await server.read("round-1/x") == b"from a worker"
     with pytest.raises(StorageError, match=r"another server, or of another task; give every server a path of its own"):
         await ObjectBlobs.open(url, b"S1", options(s3))
 
 
-async def test_a_door_opens_only_what_its_server_has_taken(s3, url):
+async def test_a_worker_opens_only_what_its_server_has_taken(s3, url):
     with pytest.raises(StorageError, match="is not taken yet: the server takes it when it starts"):
         await ObjectBlobs.open(url, b"S0", options(s3), create=False)
 

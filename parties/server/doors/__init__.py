@@ -1,1 +1,0 @@
-"""A server's side of its doors: it takes their calls, and orders what they forward."""
