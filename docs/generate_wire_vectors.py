@@ -412,13 +412,15 @@ def _toss() -> dict[str, Any]:
 def _roster_tree() -> dict[str, Any]:
     names, round_id, client = ("alice", "bob", "carol", "dave", "eve"), fixed("round"), "dave"
     blind = blind_of(fixed("proof key"), round_id)
-    tree = RosterTree(names, blind)
+    digests = [fixed(f"submission of {name}") for name in names]
+    tree = RosterTree(dict(zip(names, digests, strict=True)), blind)
     seat = tree.seat(client)
     return {
         "proof key": fixed("proof key"),
         "round id": round_id,
         "blind": blind,
         "names": list(names),
+        "digests": digests,
         "root": tree.root,
         "client": client,
         "place": seat.place,
@@ -434,18 +436,18 @@ def _statements() -> dict[str, Any]:
         round_id=config.round_id(),
         number=5,
         ending=Done(),
-        clients=("alice", "bob"),
+        clients={"alice": fixed("submission of alice"), "bob": fixed("submission of bob")},
         excluded={"carol": "only_s0"},
         model=config.model,
         blind=blind_of(fixed("proof key", 16), config.round_id()),
     )
     aborted = RoundReport(
-        round_id=config.round_id(), number=5, ending=Aborted("too few"), clients=(), excluded={}, model=config.model
+        round_id=config.round_id(), number=5, ending=Aborted("too few"), clients={}, excluded={}, model=config.model
     )
     tree = RosterTree(report.clients, report.blind)
     counted = Statement.of(report, CLIENT, tree, named=False)
     left_out = Statement.of(report, "carol", tree, named=False)
-    nobody = Statement.of(aborted, CLIENT, RosterTree((), b""), named=False)
+    nobody = Statement.of(aborted, CLIENT, RosterTree({}, b""), named=False)
     named = Statement.of(report, CLIENT, tree, named=True)
     return {
         "name": CLIENT,

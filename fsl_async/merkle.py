@@ -1,8 +1,8 @@
-"""A list of clients under one digest, its root, with a proof for each client that it is on the list, and where.
+"""A list of submissions under one digest, its root, with a proof for each client of its place and its submission.
 
-    tree = RosterTree(("anna", "ben", "carla"), blind)
+    tree = RosterTree({"anna": digest, "ben": another, "carla": third}, blind)
     seat = tree.seat("ben")                               # what is for Ben alone
-    is_seated(tree.root, 3, "ben", seat)                  # True: Ben is the second of three
+    is_seated(tree.root, 3, "ben", seat)                  # True: Ben is the second of three, with `seat.digest`
 
 Whoever has the same root has the same list; so no client can be told of another list than the others are. A proof has
 the digests beside the path from a client's leaf to the top: some 17 of them for 100,000 clients.
@@ -11,6 +11,7 @@ Rules:
 
 - Leaves, nodes and the root have domains of their own, and the root names how many clients there are: so no node stands
   for a leaf, and no list for a shorter or longer one. A node without a neighbour goes up as it is.
+- A leaf stands for a client and the digest of its submission, by which it recognises what was counted of it.
 - A leaf is blinded with a salt that only its client is given, derived from a secret of both servers. The digests beside
   a path tell nobody whose they are, not even to somebody who tries out names.
 - A proof has exactly the length that the place and the number of clients imply.
@@ -19,7 +20,7 @@ Rules:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Final
 
 import msgspec
@@ -33,15 +34,17 @@ MOST_LEVELS: Final = 64
 
 
 class Seat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """That a client is on a list, as only it is told.
+    """That a client's submission is on a list, as only it is told.
 
     Attributes:
         place: where it is in the sorted list, from 0.
+        digest: of the submission, as receipts and rosters call it.
         salt: what its leaf is blinded with.
         path: the digests beside the path from its leaf to the top, in this order.
     """
 
     place: Annotated[int, msgspec.Meta(ge=0)]
+    digest: Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
     salt: Annotated[bytes, msgspec.Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
     path: Annotated[bytes, msgspec.Meta(max_length=MOST_LEVELS * DIGEST_BYTES)]
 
@@ -50,22 +53,23 @@ class RosterTree:
     """The tree over a list.
 
     Args:
-        clients: the names, sorted, each once.
+        submissions: their digests by client, sorted by name.
         blind: the secret of both servers; see `blind_of`.
 
     Attributes:
         root: what names the list.
     """
 
-    def __init__(self, clients: Sequence[str], blind: bytes) -> None:
-        self._clients = clients
+    def __init__(self, submissions: Mapping[str, bytes], blind: bytes) -> None:
+        self._submissions = submissions
+        self._clients = tuple(submissions)
         self._blind = blind
-        level = b"".join(_leaf(client, _salt(client, blind)) for client in clients)
+        level = b"".join(_leaf(client, made, _salt(client, blind)) for client, made in submissions.items())
         self._levels = [level]
         while len(level) > DIGEST_BYTES:
             level = b"".join(_parents(level))
             self._levels.append(level)
-        self.root = _root(len(clients), level)
+        self.root = _root(len(submissions), level)
 
     def seat(self, client: str) -> Seat | None:
         """A client's place with its proof; None where it is not on the list."""
@@ -73,7 +77,7 @@ class RosterTree:
         if place == len(self._clients) or self._clients[place] != client:
             return None
         path = b"".join(_at(level, number ^ 1) for level, number in zip(self._levels, _numbers(place), strict=False))
-        return Seat(place, _salt(client, self._blind), path)
+        return Seat(place, self._submissions[client], _salt(client, self._blind), path)
 
 
 def blind_of(proof_key: bytes, round_id: bytes) -> bytes:
@@ -87,10 +91,10 @@ def root_of_nobody() -> bytes:
 
 
 def is_seated(root: bytes, count: int, client: str, seat: Seat) -> bool:
-    """Whether a seat proves that a client is on the list of so many with that root."""
-    if not 0 <= seat.place < count or len(seat.salt) != KEY_BYTES:
+    """Whether a seat proves that a client's submission is on the list of so many with that root."""
+    if not 0 <= seat.place < count or (len(seat.digest), len(seat.salt)) != (DIGEST_BYTES, KEY_BYTES):
         return False
-    node, beside, size = _leaf(client, seat.salt), memoryview(seat.path), count
+    node, beside, size = _leaf(client, seat.digest, seat.salt), memoryview(seat.path), count
     for number in _numbers(seat.place):
         if size == 1:
             break
@@ -125,8 +129,8 @@ def _salt(client: str, blind: bytes) -> bytes:
     return derive_key(Domain.ROSTER_SALT, blind, client.encode())
 
 
-def _leaf(client: str, salt: bytes) -> bytes:
-    return digest(Domain.ROSTER_LEAF, salt, client.encode())
+def _leaf(client: str, submission: bytes, salt: bytes) -> bytes:
+    return digest(Domain.ROSTER_LEAF, salt, client.encode(), submission)
 
 
 def _node(left: Buffer, right: Buffer) -> bytes:

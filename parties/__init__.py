@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ClientEndedError as ClientEndedError,
         NoUnionError as NoUnionError,
         NotDrawnError as NotDrawnError,
+        OtherCountedError as OtherCountedError,
         OutcomeUnknownError as OutcomeUnknownError,
         OutcomesDifferError as OutcomesDifferError,
         RequestDeniedError as RequestDeniedError,
@@ -86,8 +87,8 @@ else:
             "parties.deployment.server": "server_setup",
             "parties.errors": (
                 "AlreadyCountedError BeganAnewError BudgetSpentError ClientEndedError NoUnionError NotDrawnError "
-                "OutcomeUnknownError OutcomesDifferError RequestDeniedError RoundClosedError ServerBusyError "
-                "SumRefusedError"
+                "OtherCountedError OutcomeUnknownError OutcomesDifferError RequestDeniedError RoundClosedError "
+                "ServerBusyError SumRefusedError"
             ),
             "parties.files.models": "load_model save_model",
             "parties.host": "Host",

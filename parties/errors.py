@@ -4,6 +4,7 @@
     ├── RoundClosedError            the round closed first and nothing of this client is in it; call again
     ├── NotDrawnError               the round is only for clients that were drawn, and this one was not
     ├── AlreadyCountedError         an earlier submission was counted; this call sent nothing
+    ├── OtherCountedError           an earlier submission of this client was counted in place of this one
     ├── SumRefusedError             the sum that a submission is in was opened and refused
     ├── ClientEndedError            an earlier call met a lost store or a defect, and the client has ended
     ├── OutcomeUnknownError         a server denies a submission's round; whether it was counted cannot be learnt
@@ -34,6 +35,7 @@ __all__ = [
     "ClientEndedError",
     "NoUnionError",
     "NotDrawnError",
+    "OtherCountedError",
     "OutcomeUnknownError",
     "OutcomesDifferError",
     "RequestDeniedError",
@@ -91,6 +93,32 @@ class AlreadyCountedError(FslError):
         )
         self.receipt = receipt
         self.outcome = outcome
+
+
+class OtherCountedError(FslError):
+    """A round's sum has another submission of this client than this one, as both servers have signed.
+
+    An earlier process with this client's keys made it, whose state is lost or elsewhere. This one is in no
+    sum. Its values may be those of the other one all the same, so only a caller that knows that they are not may
+    submit them in another round.
+
+    Attributes:
+        outcome: how the round ended for the submission that is in the sum; `outcome.digest` names it.
+        in_doubt: the round's number, so that code which checks `in_doubt` does not send the values again.
+    """
+
+    def __init__(self, outcome: ClientOutcome) -> None:
+        self.outcome = outcome
+        self.in_doubt = outcome.number
+        super().__init__(
+            f"the sum of round {outcome.number} has another submission of this client, {outcome.digest.hex()[:16]}…, "
+            "and not this one: an earlier process with the same keys made it, whose state is lost or elsewhere. Do not "
+            "submit these values again, unless you know that they are not the same as the other one's; keep the state, "
+            "and run one process for each client"
+        )
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
 
 
 class SumRefusedError(FslError):

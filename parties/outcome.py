@@ -121,7 +121,7 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         round_id: which round.
         number: its number.
         ending: how it ended.
-        clients: who is in the sum, sorted; nobody where the round was aborted.
+        clients: who is in the sum, sorted, with the digests of their submissions; nobody where the round was aborted.
         excluded: who is not, and why: only_s0, only_s1, mismatch, proof or bound.
         model: the model after the round.
         union: in a union round, what it found.
@@ -136,7 +136,7 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     round_id: bytes
     number: int
     ending: Ending
-    clients: tuple[Name, ...]
+    clients: dict[Name, bytes]
     excluded: dict[Name, Text]
     model: tuple[BlockModel, ...]
     union: tuple[UnionBlock, ...] = ()
@@ -165,7 +165,7 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def counted(self) -> tuple[str, ...]:
         """Whose submissions are in the model: nobody's where the round was aborted, or its sum refused."""
-        return self.clients if isinstance(self.ending, Done) else ()
+        return tuple(self.clients) if isinstance(self.ending, Done) else ()
 
     def canonical(self) -> bytes:
         """The bytes that are hashed, so that both servers can compare what they have arrived at."""
@@ -219,6 +219,7 @@ class ClientOutcome(msgspec.Struct, frozen=True, kw_only=True):
         counted: whether the submission is in the sum that was applied.
         reason: why not; empty where it is.
         participants: how many clients are in the sum; 0 where the round was aborted.
+        digest: which submission of this client is in the sum, as its receipt calls it; empty where none is.
         opened: whether the submission is in a sum that was opened, and refused: both servers know the sum, so the same
             values must not be submitted again. `Client.outcome` then raises `SumRefusedError`.
         names: who is in the sum, sorted, in a task with `participants="names"`; otherwise empty.
@@ -233,6 +234,7 @@ class ClientOutcome(msgspec.Struct, frozen=True, kw_only=True):
     counted: bool
     reason: str
     participants: int
+    digest: bytes = b""
     opened: bool = False
     names: tuple[str, ...] = ()
     root: bytes = b""

@@ -46,7 +46,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ending: how it ended.
         participants: how many clients are in the sum; 0 where the round was aborted.
         root: what names the list of them; see `fsl_async.merkle`.
-        seat: where this client is on that list, with a proof; None where it is not on it.
+        seat: where this client is on that list and with which submission, with a proof; None where it is not on it.
         excluded: why it is not: only_s0, only_s1, mismatch, proof or bound; empty where it is, where nobody is, and
             where neither server had a submission of this client in time.
         model: the model after the round.
@@ -90,7 +90,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             excluded=report.excluded.get(client, ""),
             model=report.model,
             union=report.union,
-            names=report.clients if named else (),
+            names=tuple(report.clients) if named else (),
             opened_rows=report.opened_rows,
         )
 

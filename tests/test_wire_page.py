@@ -227,7 +227,7 @@ def test_a_list_of_five_and_a_path_to_its_root():
     names, blind = [name.encode() for name in case["names"]], of(case["blind"])
     assert K("fsl.roster-blind", of(case["proof key"]), of(case["round id"])) == blind
     salts = [K("fsl.roster-salt", blind, name) for name in names]
-    level = [H("fsl.roster-leaf", salt, name) for salt, name in zip(salts, names, strict=True)]
+    level = [H("fsl.roster-leaf", *leaf) for leaf in zip(salts, names, map(of, case["digests"]), strict=True)]
     path, number = [], names.index(case["client"].encode())
     assert (case["place"], of(case["salt"])) == (number, salts[number])
     while len(level) > 1:

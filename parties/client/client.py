@@ -254,6 +254,7 @@ class Client:
                 that it was not counted; call again.
             AlreadyCountedError: an earlier, pending submission was counted, and this call has sent nothing.
             SumRefusedError: this or an earlier, pending submission is in a sum that was opened and refused.
+            OtherCountedError: the round has counted another submission of this client than this, or the pending, one.
             OutcomeUnknownError: whether this or an earlier, pending submission was counted cannot be learnt.
             RequestDeniedError: a server refused it; the message says why.
             PeerViolationError: a server broke the protocol, or the two contradict each other.
@@ -333,6 +334,7 @@ class Client:
         Raises:
             MisuseError: nothing was submitted.
             SumRefusedError: it is in a sum that was opened and refused; its values must not be submitted again.
+            OtherCountedError: another submission of this client, of which this process does not know, is in the sum.
             OutcomeUnknownError: a server denies the round; what the other one has signed is in `accounts`.
             PeerViolationError: the servers tell different outcomes, or a signature is wrong.
             ChannelError: a connection was lost, and patience is over.

@@ -5,6 +5,7 @@ Rules:
 - Once a byte of a submission may have left, what a single server says decides nothing: not that the round has closed,
   not that the submission is refused. What both servers have signed decides; otherwise an error says that the submission
   may count (`FslError.in_doubt`).
+- A round counts a client, and the digest of its submission: "counted" is said of the one that was asked about alone.
 - A submission that was interrupted is settled before another round is entered. If it was counted, the caller is told
   so, because the next thing the caller would do is to send the same values again.
 
@@ -30,6 +31,7 @@ from parties.client.statements import learn_outcome
 from parties.client.submission import Draft
 from parties.errors import (
     AlreadyCountedError,
+    OtherCountedError,
     OutcomesDifferError,
     OutcomeUnknownError,
     RoundClosedError,
@@ -52,6 +54,7 @@ class Outcomes:
         Raises:
             MisuseError: nothing was submitted.
             SumRefusedError: it is in a sum that was opened and refused.
+            OtherCountedError: another submission of this client is in the sum.
             OutcomeUnknownError: a server denies the round.
             OutcomesDifferError: the servers tell different outcomes.
             PeerViolationError: a signature is wrong.
@@ -63,8 +66,8 @@ class Outcomes:
             raise MisuseError("nothing has been submitted yet")
         with in_doubt(last.config):
             try:
-                outcome = await learn_outcome(self._setup, self._requests, last.config)
-            except (OutcomeUnknownError, OutcomesDifferError):
+                outcome = await learn_outcome(self._setup, self._requests, last)
+            except (OtherCountedError, OutcomeUnknownError, OutcomesDifferError):
                 await self._participation.settle(last, Leave(), counted=False)
                 raise
             costs_nothing = is_given_back(self._setup.task, outcome)

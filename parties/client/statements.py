@@ -17,8 +17,9 @@ from fsl_async.task import Task
 from fsl_async.wire.messages import AskOutcome, Finished, Receipt
 from parties.client.requests import Requests
 from parties.client.setup import ClientSetup
-from parties.client.submission import Draft
+from parties.client.submission import Draft, LastSubmission
 from parties.errors import (
+    OtherCountedError,
     OutcomesDifferError,
     OutcomeUnknownError,
     RequestDeniedError,
@@ -30,28 +31,32 @@ from parties.outcome import Aborted, ClientOutcome, Done, SumRefused
 from parties.statement import Statement
 
 
-async def learn_outcome(setup: ClientSetup, requests: Requests, config: RoundConfig) -> ClientOutcome:
-    """Wait until a round has ended, and tell whether this client was counted.
+async def learn_outcome(setup: ClientSetup, requests: Requests, last: LastSubmission) -> ClientOutcome:
+    """Wait until a submission's round has ended, and tell whether it was counted.
 
     Both servers are asked, also when the first one denies the round: the error says what the other one has signed.
 
     Raises:
+        OtherCountedError: another submission of this client is in the sum.
         OutcomeUnknownError: a server denies the round, or refuses to tell.
         OutcomesDifferError: the servers tell different outcomes.
         PeerViolationError: a signature is wrong.
     """
+    config = last.config
     told = await requests.both(partial(_account, setup, requests, config))
     statements = {server: account for server, account in enumerate(told) if isinstance(account, Statement)}
     accounts = {server: _outcome(setup.task, statement) for server, statement in statements.items()}
     if len(accounts) < 2:
         denials = {server: account for server, account in enumerate(told) if not isinstance(account, Statement)}
-        raise OutcomeUnknownError(_unknown(config.number, denials, accounts), config.number, accounts)
+        raise OutcomeUnknownError(_unknown(last, denials, accounts), config.number, accounts)
     if not _same_ending(statements[0], statements[1]):
         field_name, first, second = first_difference(statements[0], statements[1]) or ("", "", "")
         raise OutcomesDifferError(
             "S0 and S1",
             f"have signed different outcomes of round {config.number}: {field_name} is {first} and {second}",
         )
+    if accounts[0].digest not in (b"", last.digest):
+        raise OtherCountedError(accounts[0])
     return accounts[0]
 
 
@@ -120,6 +125,7 @@ def _outcome(task: Task, statement: Statement) -> ClientOutcome:
         counted=statement.counted,
         reason=printable(reason),
         participants=statement.participants,
+        digest=statement.seat.digest if statement.seat else b"",
         opened=statement.opened,
         names=statement.names,
         root=statement.root,
@@ -127,12 +133,19 @@ def _outcome(task: Task, statement: Statement) -> ClientOutcome:
     )
 
 
-def _unknown(number: int, denials: Mapping[int, FslError], accounts: Mapping[int, ClientOutcome]) -> str:
+def _unknown(last: LastSubmission, denials: Mapping[int, FslError], accounts: Mapping[int, ClientOutcome]) -> str:
     """Why an outcome cannot be learnt, and what is known nevertheless."""
     parts = [str(denial) for denial in denials.values()]
     for server, outcome in accounts.items():
-        told = "counted" if outcome.counted or outcome.opened else f"not ({outcome.reason})"
-        parts.append(f"S{server} alone has signed that it was {told}")
+        match outcome.digest:
+            case last.digest:
+                told = "it was counted"
+            case b"":
+                told = f"it was not ({outcome.reason})"
+            case other:
+                told = f"another one of this client was ({other.hex()[:16]}…)"
+        parts.append(f"S{server} alone has signed that {told}")
+    number = last.config.number
     return f"whether the submission to round {number} was counted cannot be learnt any more: {'; '.join(parts)}"
 
 

@@ -266,11 +266,17 @@ async def _submit_once(
 @asynccontextmanager
 async def _told_ends(report: Report, client: Client) -> AsyncIterator[None]:
     """Note an end that is an error as told, after it was; what may be another error next time is asked for again."""
-    from parties.errors import OutcomesDifferError, OutcomeUnknownError, RoundClosedError, SumRefusedError
+    from parties.errors import (
+        OtherCountedError,
+        OutcomesDifferError,
+        OutcomeUnknownError,
+        RoundClosedError,
+        SumRefusedError,
+    )
 
     try:
         yield
-    except (OutcomeUnknownError, OutcomesDifferError, RoundClosedError, SumRefusedError) as error:
+    except (OtherCountedError, OutcomeUnknownError, OutcomesDifferError, RoundClosedError, SumRefusedError) as error:
         report.failure(error)
         await client.note_told()
         raise

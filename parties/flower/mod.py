@@ -31,6 +31,7 @@ from parties.client.blocking import BlockingClient
 from parties.deployment.connecting import connect_blocking
 from parties.errors import (
     AlreadyCountedError,
+    OtherCountedError,
     OutcomeUnknownError,
     RequestDeniedError,
     RoundClosedError,
@@ -160,7 +161,7 @@ class _Node:
                 self.client.resume(timeout=self.mod.patience)
         except AlreadyCountedError:
             pass
-        except (RoundClosedError, SumRefusedError, OutcomeUnknownError) as error:
+        except (RoundClosedError, OtherCountedError, SumRefusedError, OutcomeUnknownError) as error:
             if pending == self.number:
                 raise
             log(WARNING, "fsl-async: this node's submission of round %d, which is over: %s", pending, error)

@@ -62,7 +62,7 @@ SETTINGS: Final[Mapping[str, str | int]] = {
     "journal_size_limit": LONGEST_LOG_BYTES,  # of a log that had to become longer
 }
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """Of the tables below and of what parties write into them; each change of either gets the next number."""
 
 TABLES: Final = """

@@ -12,14 +12,14 @@ from fsl_async.merkle import RosterTree, Seat, blind_of, is_seated, root_of_nobo
 from tests.support.cases import in_turn
 
 BLIND = bytes(range(16))
-NAMES = st.lists(st.text(min_size=1, max_size=6), unique=True, max_size=40).map(sorted).map(tuple)
+NAMES = st.lists(st.text(min_size=1, max_size=6), unique=True, max_size=40).map(sorted)
 
 
 def naive_root(clients, blind):
     """The root by the rules alone: the last node of an odd level goes up as it is."""
     level = [
-        digest(Domain.ROSTER_LEAF, derive_key(Domain.ROSTER_SALT, blind, name.encode()), name.encode())
-        for name in clients
+        digest(Domain.ROSTER_LEAF, derive_key(Domain.ROSTER_SALT, blind, name.encode()), name.encode(), submission)
+        for name, submission in clients.items()
     ]
     while len(level) > 1:
         pairs = [level[start : start + 2] for start in range(0, len(level), 2)]
@@ -28,11 +28,16 @@ def naive_root(clients, blind):
 
 
 def called(count):
-    return tuple(f"c{number:03}" for number in range(count))
+    return submitted(f"c{number:03}" for number in range(count))
+
+
+def submitted(names):
+    return {name: digest(Domain.SUBMISSION, name.encode()) for name in names}
 
 
 @given(NAMES.filter(lambda names: all(name.isprintable() for name in names)))
-def test_everybody_on_the_list_can_prove_it_and_nobody_else(clients):
+def test_everybody_on_the_list_can_prove_it_and_nobody_else(names):
+    clients = submitted(names)
     tree = RosterTree(clients, BLIND)
     assert tree.root == naive_root(clients, BLIND)
     for place, client in enumerate(clients):
@@ -56,9 +61,9 @@ def test_a_path_has_one_digest_for_each_level_with_a_neighbour(count):
 
 
 def test_lists_of_nobody_and_of_one():
-    assert RosterTree((), b"").root == RosterTree((), BLIND).root == root_of_nobody() == naive_root((), b"")
-    assert RosterTree((), b"").seat("anna") is None
-    one = RosterTree(("anna",), BLIND)
+    assert RosterTree({}, b"").root == RosterTree({}, BLIND).root == root_of_nobody() == naive_root({}, b"")
+    assert RosterTree({}, b"").seat("anna") is None
+    one = RosterTree(submitted(["anna"]), BLIND)
     assert one.seat("anna").path == b""
     assert is_seated(one.root, 1, "anna", one.seat("anna"))
     assert not is_seated(root_of_nobody(), 0, "anna", one.seat("anna"))
@@ -76,6 +81,8 @@ def test_a_seat_that_is_changed_anywhere_proves_nothing(count):
             msgspec.structs.replace(seat, path=seat.path + b"\0"),
             *(msgspec.structs.replace(seat, path=seat.path[:stop]) for stop in range(len(seat.path))),
             *(msgspec.structs.replace(seat, path=flipped(seat.path, at)) for at in range(0, len(seat.path), 7)),
+            msgspec.structs.replace(seat, digest=flipped(seat.digest, 3)),
+            msgspec.structs.replace(seat, digest=seat.digest[:-1]),
             msgspec.structs.replace(seat, salt=flipped(seat.salt, 3)),
             msgspec.structs.replace(seat, salt=seat.salt[:-1]),
         ]
@@ -89,7 +96,7 @@ def flipped(data, at):
 
 
 def test_a_seat_of_somebody_else_proves_nothing():
-    tree = RosterTree(("anna", "ben"), BLIND)
+    tree = RosterTree(submitted(["anna", "ben"]), BLIND)
     assert not is_seated(tree.root, 2, "anna", tree.seat("ben"))
 
 
@@ -100,12 +107,14 @@ def test_a_node_is_no_leaf_and_a_list_of_nodes_no_list():
     top = digest(Domain.ROSTER_NODE, left, right)
     assert four.root == digest(Domain.ROSTER_ROOT, (4).to_bytes(8, "little"), top)
     assert digest(Domain.ROSTER_ROOT, (2).to_bytes(8, "little"), top) != four.root
-    assert not is_seated(four.root, 2, left.hex(), Seat(0, bytes(16), right))
+    assert not is_seated(four.root, 2, left.hex(), Seat(0, bytes(32), bytes(16), right))
 
 
 def test_the_digests_beside_a_path_tell_nothing_to_who_guesses_names():
     """They depend on a secret of both servers, which is another one in every round."""
-    first, second = (RosterTree(("anna", "ben"), blind_of(bytes(32), bytes([number]) * 32)) for number in (1, 2))
+    first, second = (
+        RosterTree(submitted(["anna", "ben"]), blind_of(bytes(32), bytes([number]) * 32)) for number in (1, 2)
+    )
     assert first.root != second.root
     assert first.seat("anna").path != second.seat("anna").path
     assert first.seat("anna").path != digest(Domain.ROSTER_LEAF, b"", b"ben")

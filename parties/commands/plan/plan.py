@@ -338,7 +338,7 @@ def statement_bytes(setting: Setting, config: RoundConfig) -> int:
         round_id=bytes(DIGEST_BYTES),
         number=setting.number,
         ending=Done(),
-        clients=setting.clients,
+        clients=dict.fromkeys(setting.clients, bytes(DIGEST_BYTES)),
         excluded={},
         model=config.model,
         opened_rows=opened,

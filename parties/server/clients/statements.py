@@ -38,7 +38,7 @@ class Statements:
         self._named = task.participants == "names"
         self._identity = identity
         self._lane = lane
-        self._trees: dict[bytes, tuple[tuple[str, ...], RosterTree]] = {}
+        self._trees: dict[bytes, tuple[dict[str, bytes], RosterTree]] = {}
         self._turn = trio.Lock()
 
     async def sign(self, report: RoundReport, client: str) -> Reply:
@@ -50,7 +50,7 @@ class Statements:
     async def _tree(self, report: RoundReport) -> RosterTree:
         """The tree over those who are in the sum of a round."""
         if not report.clients:
-            return RosterTree((), b"")
+            return RosterTree({}, b"")
         if (tree := self._at_hand(report)) is not None:
             return tree
         async with self._turn:  # of all that wait for it, the first one makes it
@@ -62,5 +62,5 @@ class Statements:
         return tree
 
     def _at_hand(self, report: RoundReport) -> RosterTree | None:
-        clients, tree = self._trees.get(report.round_id, ((), None))
+        clients, tree = self._trees.get(report.round_id, ({}, None))
         return tree if clients is report.clients or clients == report.clients else None

@@ -10,7 +10,7 @@ server reads it back and does not call the function again, which might do someth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
@@ -46,6 +46,7 @@ class Opened:
 
     Attributes:
         outcome: the sum and who is in it; without the sum where it is refused.
+        submissions: the digests of the submissions that are in it, by client.
         ending: whether the sum was applied, or why it was refused.
         union: by sparse block, the union that was found, or that the round is aligned on.
         model: the model after the round.
@@ -56,6 +57,7 @@ class Opened:
     """
 
     outcome: RoundOutcome
+    submissions: Mapping[str, bytes]
     ending: Done | SumRefused
     union: Model
     model: Model
@@ -70,7 +72,7 @@ class Opened:
             round_id=config.round_id(),
             number=config.number,
             ending=self.ending,
-            clients=self.outcome.clients,
+            clients=dict(self.submissions),
             excluded=self.outcome.excluded,
             model=self.described,
             union=_found_union(config, self.union),
@@ -102,7 +104,7 @@ def aborted_report(config: RoundConfig, explanation: str) -> RoundReport:
         round_id=config.round_id(),
         number=config.number,
         ending=Aborted(explanation),
-        clients=(),
+        clients={},
         excluded={},
         model=config.model,
         state=config.state,
@@ -149,7 +151,8 @@ async def conclude(
         opened_rows=dict(rows),
     )
     blind = blind_of(begun.proof_key, begun.config.round_id())
-    opened = Opened(outcome, Done(), sums.union, result.model, described, result.state, state_digest, blind)
+    model, state = result.model, result.state
+    opened = Opened(outcome, effect.counted, Done(), sums.union, model, described, state, state_digest, blind)
     return opened if error is None else opened.refused(begun, str(error))
 
 

@@ -66,7 +66,7 @@ class Serving:
             round_id=begun.config.round_id(),
             number=begun.config.number,
             ending=Done(),
-            clients=(),
+            clients={},
             excluded={},
             model=begun.config.model,
             state=begun.config.state,

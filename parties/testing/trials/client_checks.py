@@ -56,7 +56,7 @@ def told_the_truth(case: Case) -> Iterator[str]:
 
 def _told(case: Case, report: RoundReport, client: str) -> tuple[bool, int, tuple[str, ...]]:
     """What a report means for one client."""
-    names = report.clients if case.world.task.participants == "names" else ()
+    names = tuple(report.clients) if case.world.task.participants == "names" else ()
     return client in report.clients, len(report.clients), names
 
 

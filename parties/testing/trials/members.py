@@ -31,6 +31,7 @@ from parties.errors import (
     AlreadyCountedError,
     NotDrawnError,
     NoUnionError,
+    OtherCountedError,
     OutcomeUnknownError,
     RoundClosedError,
     SumRefusedError,
@@ -204,7 +205,7 @@ class Member:
             self._note_outcome(counted.outcome)
         except SumRefusedError as refused:
             self.ledger.refused_sums.add(refused.number)
-        except (RoundClosedError, NotDrawnError, OutcomeUnknownError):
+        except (RoundClosedError, NotDrawnError, OtherCountedError, OutcomeUnknownError):
             pass
 
     async def _finish_earlier(self, client: Client) -> None:

@@ -25,7 +25,7 @@ NESTED = (b"\xdd" + MANY.to_bytes(4, "big")) * 1_000
 
 TASK = Task(name="told", blocks=[Dense("head", size=1)], ring=Ring(64), min_clients=2, max_clients=3)
 NAMING = msgspec.structs.replace(TASK, participants="names")
-TREE = RosterTree(("a", "b"), bytes(16))
+TREE = RosterTree({"a": bytes(32), "b": bytes(32)}, bytes(16))
 STATEMENT = Statement(
     client="a",
     round_id=bytes(32),
@@ -125,7 +125,7 @@ def test_no_statement_is_longer_than_the_limit():
     blocks = [Dense("é" * 62 + f"{index:02}", size=1) for index in range(LARGEST_BLOCKS)]
     task = Task(name="long", blocks=blocks, ring=Ring(64), max_clients=1000, participants="names")
     names = tuple("\U0001f600" * 60 + f"{index:04}" for index in range(1000))
-    tree = RosterTree(names, bytes(16))
+    tree = RosterTree(dict.fromkeys(names, bytes(32)), bytes(16))
     longest = Statement(
         client=names[0],
         round_id=bytes(32),

@@ -283,7 +283,7 @@ def settled_round(
         round_id=digest(Domain.ROUND, number.to_bytes(8, "big")),
         number=number,
         ending=Aborted(aborted) if aborted else Done(),
-        clients=tuple(sorted(counted)),
+        clients=dict.fromkeys(sorted(counted), bytes(32)),
         excluded=excluded,
         model=(BlockModel("items", "f4", bytes(32)),),
     )

@@ -315,7 +315,7 @@ async def test_a_round_that_opened_in_the_future_opened_now():
 
 def test_no_round_lasts_less_than_no_time():
     report = RoundReport(
-        round_id=bytes(32), number=1, ending=Done(), clients=(), excluded={}, model=CONFIG.model, union=()
+        round_id=bytes(32), number=1, ending=Done(), clients={}, excluded={}, model=CONFIG.model, union=()
     )
     past = PastRound(report=report, protocol="ssa", opened_at=2e9, settled_at=8e8, times=RoundTimes(), evaluating=0.0)
     assert past.seconds == 0.0

@@ -68,7 +68,7 @@ from .samples import ALICE, CONFIG, SAMPLED_CONFIG, TASK, UNION_CONFIG, key, rep
 __all__ = ["PARSERS", "PEER_MESSAGES", "STATEMENT"]
 
 PAIR = (key(1), key(2))
-TREE = RosterTree(("alice", "bob"), bytes(16))
+TREE = RosterTree({"alice": key(4), "bob": key(5)}, bytes(16))
 STATEMENT = Statement(
     client="alice",
     round_id=CONFIG.round_id(),

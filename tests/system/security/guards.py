@@ -799,6 +799,20 @@ GUARDS = (
         (ROOTS,),
     ),
     Guard(
+        "counted is said of the submission that was asked about",
+        "parties/client/statements.py",
+        'if accounts[0].digest not in (b"", last.digest):',
+        "if False:",
+        ("tests/system/security/test_other_submissions.py",),
+    ),
+    Guard(
+        "a leaf stands for one submission",
+        MERKLE,
+        "return digest(Domain.ROSTER_LEAF, salt, client.encode(), submission)",
+        "return digest(Domain.ROSTER_LEAF, salt, client.encode())",
+        (ROOTS, "tests/fsl_async/test_merkle.py"),
+    ),
+    Guard(
         "a path is exactly as long as the list implies",
         MERKLE,
         "return not beside and same(root, _root(count, node))",

@@ -24,7 +24,7 @@ from tests.support.shop import TASK, Hook, meddled, model, take_part
 
 Lie = Callable[[Statement], dict[str, Any]]
 LIAR = "S0"
-OTHERS = RosterTree(("anna", "ben", "carol"), b"another blinding")
+OTHERS = RosterTree(dict.fromkeys(("anna", "ben", "carol"), bytes(32)), b"another blinding")
 
 
 def signed_by_the_liar(network: Any, lie: Lie) -> Hook:
@@ -56,6 +56,7 @@ LIES: dict[str, tuple[Lie, type[PeerViolationError], str]] = {
         UNPROVED,
     ),
     "a proof of another size than any": (lambda told: moved(told, path=bytes(10_000)), PeerViolationError, "length"),
+    "another submission": (lambda told: moved(told, digest=bytes(32)), PeerViolationError, UNPROVED),
     "another salt": (lambda told: moved(told, salt=bytes(16)), PeerViolationError, UNPROVED),
     "a negative place": (lambda told: moved(told, place=-1), PeerViolationError, "cannot be read"),
     "another root": (lambda told: {"root": OTHERS.root}, PeerViolationError, UNPROVED),
