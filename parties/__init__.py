@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         RequestDeniedError as RequestDeniedError,
         RoundClosedError as RoundClosedError,
         ServerBusyError as ServerBusyError,
+        StillInDoubtError as StillInDoubtError,
         SumRefusedError as SumRefusedError,
     )
     from parties.files.models import load_model as load_model, save_model as save_model
@@ -88,7 +89,7 @@ else:
             "parties.errors": (
                 "AlreadyCountedError BeganAnewError BudgetSpentError ClientEndedError NoUnionError NotDrawnError "
                 "OtherCountedError OutcomeUnknownError OutcomesDifferError RequestDeniedError RoundClosedError "
-                "ServerBusyError SumRefusedError"
+                "ServerBusyError StillInDoubtError SumRefusedError"
             ),
             "parties.files.models": "load_model save_model",
             "parties.host": "Host",

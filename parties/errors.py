@@ -11,6 +11,7 @@
     ├── RequestDeniedError          a server refused a request; the message says which server and why
     │   └── ServerBusyError         it has no room for the request now, and says when to ask again
     ├── MisuseError
+    │   ├── StillInDoubtError       an equal update may be in a sum already; nothing was sent
     │   ├── NoUnionError            no union has been found yet
     │   ├── BudgetSpentError        one more submission would exceed the privacy budget; nothing was sent
     │   └── BeganAnewError          neither server knows a round that this client took part in
@@ -41,6 +42,7 @@ __all__ = [
     "RequestDeniedError",
     "RoundClosedError",
     "ServerBusyError",
+    "StillInDoubtError",
     "SumRefusedError",
 ]
 
@@ -215,6 +217,29 @@ class BeganAnewError(MisuseError):
             "back from a copy. Nothing was sent. `forget_rounds`, or another state file (--state FILE), lets this "
             "client take part again; train anew first, because a server may know a sum with this client's last values"
         )
+
+
+class StillInDoubtError(MisuseError):
+    """An update with the same values may be in a sum that a server knows, as an earlier error said; nothing was sent.
+
+    The difference of two sums would show them. Train anew, on the next model. Where it is certain that the values give
+    nothing away, `submit(updates, again=True)` sends them.
+
+    Attributes:
+        number: the round of the earlier one.
+        in_doubt: the same number.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = self.in_doubt = number
+        super().__init__(
+            f"the same values were submitted to round {number}, and may be in a sum that a server knows: nothing was "
+            "sent. Train anew, on the next model; `submit(updates, again=True)`, on the command line --again, sends "
+            "them all the same, and the difference of the two sums may show them"
+        )
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
 
 
 class BudgetSpentError(MisuseError):

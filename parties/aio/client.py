@@ -89,9 +89,9 @@ class Client:
         """See `parties.Client.retrieve`."""
         return await self._call(lambda client: client.retrieve(rows, wait=wait))
 
-    async def submit(self, updates: Mapping[str, Any], *, wait: bool = False) -> SubmissionReceipt:
+    async def submit(self, updates: Mapping[str, Any], *, wait: bool = False, again: bool = False) -> SubmissionReceipt:
         """See `parties.Client.submit`."""
-        return await self._call(lambda client: client.submit(updates, wait=wait))
+        return await self._call(lambda client: client.submit(updates, wait=wait, again=again))
 
     async def unite(self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False) -> SubmissionReceipt:
         """See `parties.Client.unite`."""

@@ -42,11 +42,11 @@ from parties.client.retrieval import Retriever
 from parties.client.round_entry import ANY, RETRIEVING, SUBMITTING, UNITING, RoundEntry
 from parties.client.setup import ClientSetup
 from parties.client.state import ClientState, Pending
-from parties.client.submission import fresh_marks, update_mark
+from parties.client.submission import fresh_marks, is_nothing, update_mark
 from parties.client.submitting import Submitter
 from parties.client.trees import Planter
 from parties.client.unions import RowsByName, Unions
-from parties.errors import ClientEndedError, NoUnionError, RoundClosedError
+from parties.errors import ClientEndedError, NoUnionError, RoundClosedError, StillInDoubtError
 from parties.outcome import SubmissionReceipt
 
 
@@ -193,12 +193,15 @@ class Actor:
         match request:
             case inbox.Retrieve():
                 return await self._retrieve_in_round(request)
-            case inbox.Submit(sparse=sparse, dense=dense, wait=wait):
+            case inbox.Submit(sparse=sparse, dense=dense, wait=wait, again=again):
+                mark = update_mark(self.setup.identity, "ssa", sparse, dense)
+                doubt = self.participation.doubts.get(mark, 0)
+                if doubt and not again and not is_nothing(sparse, dense):
+                    raise StillInDoubtError(doubt)
                 if not isinstance(self.participation.submission, Pending):  # one that is may be given back
                     check_budget(self.setup.task, self.participation.charged)
                 async with self._in_round(SUBMITTING, wait=wait) as config:
                     refuse_fractions(config, sparse, dense)
-                    mark = update_mark(self.setup.identity, "ssa", sparse, dense)
                     return await self.submitter.submit(config, sparse, dense, mark)
             case inbox.Unite(rows=rows, wait=wait):
                 async with self._in_round(UNITING, wait=wait) as config:

@@ -53,9 +53,11 @@ class BlockingClient(Blocking[Client]):
         """See `Client.retrieve`."""
         return self._calls.call(lambda client: client.retrieve(rows, wait=wait), timeout)
 
-    def submit(self, updates: Mapping[str, Any], *, wait: bool = False, timeout: float = FOR_EVER) -> SubmissionReceipt:
+    def submit(
+        self, updates: Mapping[str, Any], *, wait: bool = False, again: bool = False, timeout: float = FOR_EVER
+    ) -> SubmissionReceipt:
         """See `Client.submit`."""
-        return self._calls.call(lambda client: client.submit(updates, wait=wait), timeout)
+        return self._calls.call(lambda client: client.submit(updates, wait=wait, again=again), timeout)
 
     def unite(
         self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False, timeout: float = FOR_EVER

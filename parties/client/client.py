@@ -219,7 +219,7 @@ class Client:
         wanted, whole = wanted_rows(self.task, rows)
         return await self._ask(inbox.Retrieve(wanted, whole, wait))
 
-    async def submit(self, updates: Mapping[str, Any], *, wait: bool = False) -> SubmissionReceipt:
+    async def submit(self, updates: Mapping[str, Any], *, wait: bool = False, again: bool = False) -> SubmissionReceipt:
         """Add updates to the round's sum; the only submission of this client in this round.
 
         If an error's `in_doubt` is a round's number, a byte of the submission may have left, and the submission may
@@ -236,6 +236,7 @@ class Client:
             updates: by sparse block, a pair of rows and values (rows, width); by dense block, values (size,). Values
                 are floats or integers, both numbers, or `RingIntegers`. Blocks left out are submitted as zeros.
             wait: where this client has submitted to the round that is open, wait for the next one.
+            again: send it although an update with exactly these values is in doubt, or in a sum that was refused.
 
         Returns:
             Both servers' receipts. With them the submission counts, unless `outcome` says otherwise. Rows that found no
@@ -245,6 +246,7 @@ class Client:
         Raises:
             MisuseError: a block, row or value is not what the task allows, this client has submitted to the open round,
                 or a submission to it is pending (see `resume`); nothing was sent.
+            StillInDoubtError: an update with exactly these values may be in a sum already; nothing was sent.
             BoundExceededError: the update is longer than the task's `bound`; nothing was sent. Submit it in the same
                 round, scaled down as `fsl_async.learning.clipped` does.
             BudgetSpentError: one more submission would exceed this client's privacy budget; nothing was sent.
@@ -263,7 +265,7 @@ class Client:
         """
         self._refuse_without_updates()
         sparse, dense = encoded_updates(self.task, updates)
-        return await self._ask(inbox.Submit(sparse, dense, wait))
+        return await self._ask(inbox.Submit(sparse, dense, wait, again))
 
     async def unite(self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False) -> SubmissionReceipt:
         """Take part in finding the union of all clients' rows, in a task with `alignment="union"` or `protocol="psu"`.

@@ -45,6 +45,7 @@ class Submit(Asking[SubmissionReceipt]):
     sparse: Mapping[int, SparseUpdate] = field(repr=False)
     dense: Mapping[int, Elements] = field(repr=False)
     wait: bool
+    again: bool = False
 
 
 @dataclass(frozen=True)

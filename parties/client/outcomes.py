@@ -68,10 +68,15 @@ class Outcomes:
             try:
                 outcome = await learn_outcome(self._setup, self._requests, last)
             except (OtherCountedError, OutcomeUnknownError, OutcomesDifferError):
-                await self._participation.settle(last, Leave(), counted=False)
+                await self._participation.settle(last, Leave(), counted=False, doubtful=True)
                 raise
-            costs_nothing = is_given_back(self._setup.task, outcome)
-            await self._participation.settle(last, Finish(), counted=outcome.counted, costs_nothing=costs_nothing)
+            await self._participation.settle(
+                last,
+                Finish(),
+                counted=outcome.counted,
+                costs_nothing=is_given_back(self._setup.task, outcome),
+                doubtful=outcome.opened,
+            )
         if outcome.opened:  # "not counted" would invite the caller to submit the same values again
             raise SumRefusedError(outcome.number, outcome.reason)
         return outcome

@@ -36,6 +36,7 @@ class Participation:
         untold: the last submission of an earlier process, until its caller is known to have heard what became of it.
         last_round: the last round that this client entered; None before the first.
         charged: the ids of the rounds that are charged to its privacy budget.
+        doubts: by their marks, updates that may be in a sum that a server knows, with their rounds' numbers.
     """
 
     def __init__(self, client: str, state: ClientState) -> None:
@@ -45,6 +46,7 @@ class Participation:
         self.untold: LastSubmission | None = None
         self.last_round: RoundConfig | None = None
         self.charged: frozenset[bytes] = frozenset()
+        self.doubts: dict[bytes, int] = {}
         self._client = client
         self._state = state
         self._answered_trees: dict[int, Planting] = {}
@@ -58,7 +60,7 @@ class Participation:
         """
         stored = await self._state.load()
         self.session, self.submission, self.untold = stored.session, stored.submission, stored.untold
-        self.charged = stored.charged
+        self.charged, self.doubts = stored.charged, dict(stored.doubts)
         last = last_of(stored.submission)
         self.last_round = last.config if last else None
         match stored.submission:
@@ -166,12 +168,28 @@ class Participation:
                 self.round, self.submission = after, submission
 
     async def settle(
-        self, last: LastSubmission, event: ssa.Finish | Leave, *, counted: bool, costs_nothing: bool = False
+        self,
+        last: LastSubmission,
+        event: ssa.Finish | Leave,
+        *,
+        counted: bool,
+        costs_nothing: bool = False,
+        doubtful: bool = False,
     ) -> None:
-        """A submission's round has ended; what was stored for it is erased."""
+        """A submission's round has ended; what was stored for it is erased.
+
+        Args:
+            last: the submission.
+            event: whether how it ended is known.
+            counted: whether its trees were counted.
+            costs_nothing: whether the round is charged no longer.
+            doubtful: whether the update may be in a sum that a server knows.
+        """
         with trio.CancelScope(shield=True):
             session = settled(self.session, last.config.epoch, self._client, counted=counted)
-            await self._state.store_end(last, session, costs_nothing=costs_nothing)
+            await self._state.store_end(last, session, costs_nothing=costs_nothing, doubtful=doubtful)
+            if doubtful:
+                self.doubts[last.mark] = last.config.number
             if costs_nothing:
                 self.charged -= {last.config.round_id()}
             self.session, self.submission = session, Ended(last)
@@ -221,7 +239,10 @@ class Participation:
 
     async def forget_rounds(self) -> None:
         """Forget every round, session and submission, because the servers have begun anew."""
+        undecided = last_of(self.submission) if isinstance(self.submission, Pending | Received) else None
         with trio.CancelScope(shield=True):
-            await self._state.forget_rounds()
+            await self._state.forget_rounds(undecided)
+            if undecided:
+                self.doubts[undecided.mark] = undecided.config.number
             self.round, self.submission, self.untold, self.last_round = protocol.outside(0), Fresh(), None, None
             self.forget_session()

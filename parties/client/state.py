@@ -5,6 +5,7 @@
     retrieval    the last query: its round and number
     submission   the last submission: pending, received by both servers, or ended
     spent/       rounds that are charged to the privacy budget, by their ids
+    doubts/      marks of updates that may be in a sum, each with its round's number
     told         its digest, once its caller has heard what became of it
     bulk/        the bytes of a pending one
 
@@ -15,9 +16,9 @@ time; the material of a round whose outcome is known is erased by the commit tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias, assert_never
 
@@ -36,9 +37,10 @@ from parties.identity.keys import PublicIdentity
 from parties.storage.decoding import decode_stored
 from parties.storage.store import Change, Erase, Put, Store
 
-VERSION = 3
+VERSION = 4
 SOURCE = "this client's state"
 SPENT = "spent/"
+DOUBTS = "doubts/"
 
 
 class StoredOwner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,6 +151,7 @@ class StoredState:
         submission: its last submission.
         charged: the ids of the rounds that are charged to the privacy budget.
         untold: the same, unless whoever made it is known to have heard what became of it.
+        doubts: by their marks, updates that may be in a sum that a server knows, with their rounds' numbers.
     """
 
     existed: bool
@@ -157,6 +160,7 @@ class StoredState:
     submission: Submission
     untold: LastSubmission | None
     charged: frozenset[bytes] = frozenset()
+    doubts: Mapping[bytes, int] = field(default_factory=dict)
 
 
 class ClientState:
@@ -189,6 +193,7 @@ class ClientState:
             submission=submission,
             untold=None if last is None or last.digest == told else last,
             charged=_charged(keys),
+            doubts=_doubts(keys),
         )
 
     # ---- what is committed
@@ -223,11 +228,21 @@ class ClientState:
                 received = StoredReceived(last.config.canonical(), last.digest, last.mark)
                 await self._store.commit(_put("submission", received), Erase("bulk/"))
 
-    async def store_end(self, last: LastSubmission, session: OwnSession, *, costs_nothing: bool) -> None:
-        """Once it is known how the submission's round ended; one that costs nothing is charged no longer."""
+    async def store_end(
+        self, last: LastSubmission, session: OwnSession, *, costs_nothing: bool, doubtful: bool
+    ) -> None:
+        """Once all is known that can be of how the submission's round ended.
+
+        Args:
+            last: the submission.
+            session: as it is from then on.
+            costs_nothing: whether the round is charged no longer.
+            doubtful: whether the update may be in a sum that a server knows.
+        """
         ended = _put("submission", StoredEnded(last.config.canonical(), last.digest, last.mark))
         given_back = [Erase(_charge_key(last.config))] if costs_nothing else []
-        await self._store.commit(ended, Erase("bulk/"), *_session(session), *given_back)
+        doubt = [_doubt(last)] if doubtful else []
+        await self._store.commit(ended, Erase("bulk/"), *_session(session), *given_back, *doubt)
 
     async def store_told(self, digest: bytes) -> None:
         """Once the caller has heard what became of it."""
@@ -237,9 +252,10 @@ class ClientState:
         """When its round is left."""
         await self._store.commit(Erase("retrieval"))
 
-    async def forget_rounds(self) -> None:
-        """When the servers have begun anew; whose state this is remains, and so does what is charged."""
-        await self._store.commit(Erase("bulk/"), Erase("retrieval"), Erase("session"), Erase("submission"))
+    async def forget_rounds(self, undecided: LastSubmission | None) -> None:
+        """When the servers have begun anew; whose state this is remains, and so do charges and doubts."""
+        doubt = [_doubt(undecided)] if undecided else []
+        await self._store.commit(Erase("bulk/"), Erase("retrieval"), Erase("session"), Erase("submission"), *doubt)
 
     async def forget_session(self) -> None:
         """When a server does not have its trees."""
@@ -354,6 +370,18 @@ def _charged(keys: set[str]) -> frozenset[bytes]:
         return frozenset(bytes.fromhex(key.removeprefix(SPENT)) for key in keys if key.startswith(SPENT))
     except ValueError as error:
         raise StorageError(f"{SOURCE} cannot be read: what is charged has no round's id: {error}") from error
+
+
+def _doubt(last: LastSubmission) -> Put:
+    return Put(f"{DOUBTS}{last.mark.hex()}/{last.config.number}", b"")
+
+
+def _doubts(keys: set[str]) -> dict[bytes, int]:
+    try:
+        found = [key.removeprefix(DOUBTS).split("/") for key in keys if key.startswith(DOUBTS)]
+        return {bytes.fromhex(mark): int(number) for mark, number in found}
+    except ValueError as error:
+        raise StorageError(f"{SOURCE} cannot be read: what is in doubt has no mark and round: {error}") from error
 
 
 def _session(session: OwnSession) -> tuple[Change, ...]:

@@ -253,6 +253,11 @@ def update_mark(
     return digest(Domain.UPDATE, *parts, key=identity.statement_secret)
 
 
+def is_nothing(sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]) -> bool:
+    """Whether an update names no row and changes no value: two sums do not differ in it."""
+    return not any(len(rows) for rows, _ in sparse.values()) and not any(elements.any() for elements in dense.values())
+
+
 def fresh_marks(count: int, randomness: Randomness) -> Elements:
     """Random elements of Z_2^64, none of them 0: they mark a row, and their sum hides how often it was marked."""
     numbers = np.frombuffer(randomness(8 * count), dtype="<u8")

@@ -39,6 +39,7 @@ def submit(
     update: Path,
     wait: bool = False,
     wait_next: WaitNextFlag = False,
+    again: bool = False,
     connecting: Connecting = AS_ITS_FILE_SAYS,
     form: FormatFlag = "text",
 ) -> int:
@@ -58,6 +59,9 @@ def submit(
         rows are implausible, because not submitting at all would reveal something about those rows.
     wait:
         Wait until the round has ended, and report whether the update was counted.
+    again:
+        Submit the update although an earlier one with exactly its values may be in a sum (exit code 8). The difference
+        of the two sums may show them.
     """
     report = Report("submit", form)
 
@@ -67,9 +71,8 @@ def submit(
         arrays = load_model(update)
         async with connecting.client(config) as client:
             updates = updates_from(client.task, arrays)
-            await _submit_once(
-                report, client, client.mark(updates), partial(client.submit, updates, wait=wait_next), wait=wait
-            )
+            submission = partial(client.submit, updates, wait=wait_next, again=again)
+            await _submit_once(report, client, client.mark(updates), submission, wait=wait)
 
     return run(report, work)
 

@@ -799,6 +799,13 @@ GUARDS = (
         (ROOTS,),
     ),
     Guard(
+        "values in doubt are not sent again",
+        "parties/client/actor.py",
+        "if doubt and not again and not is_nothing(sparse, dense):",
+        "if False:",
+        ("tests/system/security/test_repeated_rounds.py",),
+    ),
+    Guard(
         "counted is said of the submission that was asked about",
         "parties/client/statements.py",
         'if accounts[0].digest not in (b"", last.digest):',

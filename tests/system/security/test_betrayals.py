@@ -36,7 +36,7 @@ class Careless(Caller):
     """Submits the same values in every round, whatever it is told."""
 
     async def _once(self, client: Client) -> None:
-        await client.submit(self.values(0))
+        await client.submit(self.values(0), again=True)
         await client.outcome()
 
 

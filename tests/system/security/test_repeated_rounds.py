@@ -8,10 +8,11 @@ forged here where they come in; the other server is an honest one, and so is the
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 import pytest
 import trio
 
@@ -20,13 +21,23 @@ from fsl_async.errors import FslError, PeerViolationError
 from fsl_async.merkle import root_of_nobody
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import AskOutcome, Finished, FromServer, Message, Receipt, Refused, Submit
-from parties import AlreadyCountedError, Client, Network, RequestDeniedError, RoundClosedError, simulate
+from parties import (
+    AlreadyCountedError,
+    Client,
+    MemoryStore,
+    Network,
+    RequestDeniedError,
+    RoundClosedError,
+    StillInDoubtError,
+    Store,
+    simulate,
+)
 from parties.client.retries import PATIENCE
 from parties.commands.report import ExitCode, exit_code
 from parties.errors import OutcomeUnknownError
 from parties.outcome import Aborted
 from parties.statement import Statement
-from tests.support.shop import TASK, Hook, meddled, model, pass_on, take_part
+from tests.support.shop import HEAD, TASK, Basket, Hook, meddled, model, pass_on, take_part
 from transport import ConnectionLostError
 
 LIAR = "S0"
@@ -34,7 +45,7 @@ LIAR = "S0"
 
 @asynccontextmanager
 async def lied_to(
-    incoming: Hook = pass_on, outgoing: Hook = pass_on, patience: float = PATIENCE
+    incoming: Hook = pass_on, outgoing: Hook = pass_on, patience: float = PATIENCE, store: Store | None = None
 ) -> AsyncIterator[tuple[Network, Client, list[Submit]]]:
     """Carol, who is about to submit, and what she has sent so far; anna and ben are in already."""
     sent: list[Submit] = []
@@ -47,7 +58,7 @@ async def lied_to(
     async with simulate(TASK, model(), seed=1) as network:
         await both_others(network)
         carol = meddled(network.client("carol"), incoming=incoming, outgoing=note)
-        async with Client(replace(carol.setup, patience=patience)) as carol:
+        async with Client(replace(carol.setup, patience=patience, store=store or MemoryStore())) as carol:
             yield network, carol, sent
 
 
@@ -76,10 +87,10 @@ async def ended_with(network: Network, carol: Client) -> BaseException | None:
 
 
 async def goes_on(network: Network, carol: Client) -> None:
-    """The next call takes part in the next round, where nobody lies."""
+    """The next call takes part in the next round, with other values, where nobody lies."""
     carol.setup.transport.incoming = pass_on
     await both_others(network)
-    await take_part(carol)
+    await carol.submit(Basket("carol, later").update)
     assert carol.round_number == 2
     assert (await network.finish_round()).clients == ("anna", "ben", "carol")
 
@@ -181,6 +192,38 @@ async def test_what_both_have_signed_not_to_be_in_may_be_sent_again(autojump_clo
         assert (caught.value.in_doubt, carol.pending, exit_code(caught.value)) == (0, 0, ExitCode.ROUND)
         carol.setup.transport.outgoing = pass_on
         await goes_on(network, carol)
+
+
+async def test_values_that_are_in_doubt_are_not_sent_again_unless_their_caller_insists(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    """A caller that ignores `in_doubt`, and then one that was restarted, submits them to the next round."""
+    store, values, zeros = MemoryStore(), Basket("carol").update, {"head": np.zeros(HEAD)}
+    async with lied_to(outgoing=denying(LIAR), store=store) as (network, carol, sent):
+        await carol.submit(values)
+        await network.finish_round()
+        with pytest.raises(OutcomeUnknownError):
+            await carol.outcome()
+        for client in (carol, Client(replace(network.client("carol").setup, store=store))):
+            async with client if client is not carol else nullcontext(client):
+                with pytest.raises(StillInDoubtError, match="^the same values were submitted to round 1") as caught:
+                    await client.submit(values)
+                assert (caught.value.in_doubt, exit_code(caught.value)) == (1, ExitCode.SENT)
+        assert len(sent) == 2
+        carol.setup.transport.outgoing = pass_on
+        for update, insists in ((Basket("carol, later").update, False), (zeros, False), (values, True)):
+            await both_others(network)
+            await carol.submit(update, again=insists)
+            assert (await network.finish_round()).clients == ("anna", "ben", "carol")
+            assert (await carol.outcome()).counted
+
+
+async def test_what_both_have_begun_anew_after_is_in_doubt_too() -> None:
+    async with simulate(TASK, model(), seed=1) as network, network.client("carol") as carol:
+        await take_part(carol)
+        await carol.forget_rounds()
+        with pytest.raises(StillInDoubtError):
+            await carol.submit(Basket("carol").update)
 
 
 # ---- lies
