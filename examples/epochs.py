@@ -31,9 +31,10 @@ async def main() -> None:
             sent = ada.bytes_sent
             for client in (ada, bob):
                 rows = shelves[client.name]
-                found = await client.retrieve({"books": rows})
-                assert np.array_equal(found["books"], net.model["books"][rows])
-                await client.submit({"books": (rows, -found["books"] / 4)})
+                async with client.taking_part():
+                    found = await client.retrieve({"books": rows})
+                    assert np.array_equal(found["books"], net.model["books"][rows])
+                    await client.submit({"books": (rows, -found["books"] / 4)})
             outcome = await net.finish_round()
             print(f"round {outcome.number}: {outcome.clients}, {ada.bytes_sent - sent:,} bytes from ada")
         # Other rows need other trees. The servers see that the rows have changed, so the program has to ask for it.

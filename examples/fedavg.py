@@ -44,7 +44,7 @@ async def main() -> None:
     async with simulate(TASK, {"model": np.zeros(4)}, seed=1) as net:
         for _ in range(10):
             for name, (x, y) in data.items():
-                async with net.client(name) as client:
+                async with net.client(name) as client, client.taking_part():
                     model = (await client.retrieve({"model": ...}))["model"]
                     change = weighted(trained(model, x, y), len(y))
                     await client.submit({"model": change, "examples": [len(y)]})

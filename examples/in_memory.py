@@ -22,7 +22,7 @@ async def main() -> None:
     async with simulate(TASK, model, seed=7) as net:
         for name in ("alice", "bob"):
             ids = rng.choice(10_000, 40, replace=False)
-            async with net.client(name) as client:
+            async with net.client(name) as client, client.taking_part():
                 found = await client.retrieve({"items": ids, "head": ...})
                 assert np.array_equal(found["items"], model["items"][ids])
                 await client.submit({"items": (ids, 0.5 * found["items"]), "head": np.ones(32)})

@@ -28,7 +28,7 @@ async def main() -> None:
         ids = (words[:, None] * (TOGETHER // width) + np.arange(TOGETHER // width)).reshape(-1)
         async with simulate(task_of(width), {"embedding": weights.reshape(-1, width)}, seed=1) as net:
             for name in ("ada", "bob"):
-                async with net.client(name) as client:
+                async with net.client(name) as client, client.taking_part():
                     await client.retrieve({"embedding": ids})
                     await client.submit({"embedding": (ids, changes.reshape(-1, width))})
                     sent, received = client.bytes_sent, client.bytes_received

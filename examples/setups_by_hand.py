@@ -22,8 +22,9 @@ TASK = Task(name="shop", blocks=[ITEMS], ring=RING, min_clients=2, max_clients=2
 async def take_part(setup: ClientSetup) -> None:
     """One client's round."""
     async with Client(setup) as client:
-        rows = await client.retrieve({"items": [3, 1, 4]})
-        await client.submit({"items": ([3, 1, 4], rows["items"] + 1)})
+        async with client.taking_part():
+            rows = await client.retrieve({"items": [3, 1, 4]})
+            await client.submit({"items": ([3, 1, 4], rows["items"] + 1)})
         print(f"{client.name} was counted: {(await client.outcome()).counted}")
 
 

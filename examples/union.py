@@ -29,8 +29,9 @@ async def main() -> None:
         sent = ada.bytes_sent
         print(f"the union has {len(union)} of {ROWS:,} rows; finding it took {sent:,} bytes from ada")
         for client in (ada, bob):
-            await client.retrieve({"items": baskets[client.name]})
-            await client.submit({"items": (baskets[client.name], np.ones((SELECT, WIDTH)))})
+            async with client.taking_part():
+                await client.retrieve({"items": baskets[client.name]})
+                await client.submit({"items": (baskets[client.name], np.ones((SELECT, WIDTH)))})
         outcome = await net.finish_round()
     share = [note.bulk for note in net.transcript if type(note.message).__name__ == "Share"][-1]
     print(f"the round took {ada.bytes_sent - sent:,} from ada; a server's share has {share:,}")

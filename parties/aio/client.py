@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, Self, TypeVar
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from fsl_async.task import Task
 from parties.client import client as under_trio
+from parties.client.abstaining import taking_part
 from parties.client.arguments import Rows
 from parties.client.submission import LastSubmission
 from parties.outcome import ClientOutcome, PrivacySpent, SubmissionReceipt
@@ -92,6 +94,14 @@ class Client:
     async def submit(self, updates: Mapping[str, Any], *, wait: bool = False, again: bool = False) -> SubmissionReceipt:
         """See `parties.Client.submit`."""
         return await self._call(lambda client: client.submit(updates, wait=wait, again=again))
+
+    def taking_part(self) -> AbstractAsyncContextManager[None]:
+        """See `parties.Client.taking_part`."""
+        return taking_part(self.abstain)
+
+    async def abstain(self) -> bool:
+        """See `parties.Client.abstain`."""
+        return await self._call(lambda client: client.abstain())
 
     async def unite(self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False) -> SubmissionReceipt:
         """See `parties.Client.unite`."""

@@ -28,6 +28,7 @@ from fsl_async.config import RoundConfig
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.protocols import client as protocol
 from fsl_async.protocols.entry import Inside, RoundGone
+from fsl_async.protocols.ssa.client import Ready
 from fsl_async.task import ProtocolName, Sparse
 from parties.client import inbox
 from parties.client.announcements import Announcements
@@ -203,6 +204,8 @@ class Actor:
                 async with self._in_round(SUBMITTING, wait=wait) as config:
                     refuse_fractions(config, sparse, dense)
                     return await self.submitter.submit(config, sparse, dense, mark)
+            case inbox.Abstain():
+                return await self._abstain()
             case inbox.Unite(rows=rows, wait=wait):
                 async with self._in_round(UNITING, wait=wait) as config:
                     return await self._unite(config, rows)
@@ -254,6 +257,18 @@ class Actor:
         marks = {index: (chosen, fresh_marks(len(chosen), draw)) for index, chosen in wanted.items()}
         return await self.submitter.submit(config, marks, {}, mark_of_rows(self.setup, wanted))
 
+    async def _abstain(self) -> bool:
+        match self.participation.round:
+            case protocol.ClientRound(entry=Inside(config=config), ssa=Ready()):
+                with suppress(RoundClosedError):  # nobody misses it there any more
+                    async with self._left_if_closed():
+                        if config.protocol == "psu":
+                            await self._unite(config, {})
+                        else:
+                            await self.submitter.submit(config, {}, {}, update_mark(self.setup.identity, "ssa", {}, {}))
+                return True
+        return False
+
     async def _union(self, *, wait: bool) -> RowsByName:
         here = self.participation.round.entry
         if isinstance(here, Inside) and here.config.union:
@@ -277,9 +292,14 @@ class Actor:
     @asynccontextmanager
     async def _in_round(self, wanted: Set[ProtocolName], *, wait: bool) -> AsyncIterator[RoundConfig]:
         """Be in an open round of a wanted protocol; a round that turns out to be closed is left."""
+        async with self._left_if_closed():
+            yield await self._entry.enter(wanted, wait=wait)
+
+    @asynccontextmanager
+    async def _left_if_closed(self) -> AsyncIterator[None]:
         here = self.participation
         try:
-            yield await self._entry.enter(wanted, wait=wait)
+            yield
         except RoundClosedError:
             if protocol.may_be_lost(here.round):
                 await here.leave(RoundGone())

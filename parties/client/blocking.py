@@ -19,12 +19,14 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fsl_async.task import Task
+from parties.client.abstaining import taking_part_blocking
 from parties.client.arguments import Rows
 from parties.client.client import Client
 from parties.client.submission import LastSubmission
@@ -58,6 +60,14 @@ class BlockingClient(Blocking[Client]):
     ) -> SubmissionReceipt:
         """See `Client.submit`."""
         return self._calls.call(lambda client: client.submit(updates, wait=wait, again=again), timeout)
+
+    def taking_part(self) -> AbstractContextManager[None]:
+        """See `Client.taking_part`; `with` in place of `async with`."""
+        return taking_part_blocking(self.abstain)
+
+    def abstain(self, *, timeout: float = FOR_EVER) -> bool:
+        """See `Client.abstain`."""
+        return self._calls.call(lambda client: client.abstain(), timeout)
 
     def unite(
         self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False, timeout: float = FOR_EVER

@@ -8,7 +8,7 @@ posted to the inbox of the task `Client.run`, which carries them out. Each conce
     participation   which round, session and submission the client is in; state: how that is stored
     round_entry     entering a round; announcements: what servers announce, and whether it is believed
     retrieval       private retrievals; downloads: what is fetched openly; unions: which rows a round works on
-    submitting      submissions; submission: their bytes; outcomes, statements: what became of them
+    submitting      submissions; submission: their bytes; outcomes, statements: what became of them; abstaining: zeros
     requests        requests and repeats; connection, retries
 
 Rules: nothing is sent before the caller's input has been checked whole; a submission's bytes are made once, stored
@@ -18,7 +18,7 @@ before the first of them is sent, and the same in every repeat; a server's state
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,6 +32,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.protocols import client as protocol
 from fsl_async.task import ProtocolName
 from parties.client import inbox
+from parties.client.abstaining import taking_part
 from parties.client.actor import Actor, mark_of_rows
 from parties.client.arguments import Rows, encoded_updates, wanted_rows
 from parties.client.inbox import Asking, ResultT
@@ -229,8 +230,8 @@ class Client:
 
         The rows that `retrieve` hands out are those of the model that both servers announced, but a server can have
         marked that model with an error in an earlier sum, and a client that stays away because of such a row shows that
-        it holds it. So submit after every retrieval: if what was retrieved is not plausible, or what was made of it is
-        refused here, `submit({})` submits zeros, which look the same to the servers; then report the rows to a person.
+        it holds it. So submit after every retrieval: in `taking_part` zeros are submitted if what was retrieved is not
+        plausible, or what was made of it is refused here. Then report the rows to a person.
 
         Args:
             updates: by sparse block, a pair of rows and values (rows, width); by dense block, values (size,). Values
@@ -266,6 +267,36 @@ class Client:
         self._refuse_without_updates()
         sparse, dense = encoded_updates(self.task, updates)
         return await self._ask(inbox.Submit(sparse, dense, wait, again))
+
+    def taking_part(self) -> AbstractAsyncContextManager[None]:
+        """Take part in a round whatever happens: where its block submits nothing, zeros are submitted.
+
+            async with client.taking_part():
+                rows = await client.retrieve({"items": ids})
+                await client.submit({"items": (ids, trained(rows))})
+
+        Where the block ends without a submission, the client abstains: see `abstain`. Where that is because of an error
+        in the caller's own training, or a `MisuseError` of `submit`, the error is logged with its traceback and goes no
+        further, so that the program goes on to the next round as the others do: servers then learn nothing about the
+        rows that were retrieved, neither now nor from who is missing later. Every other error is raised.
+
+        Logged at level ERROR by the logger `parties.client`, on the node alone; then report the rows to a person.
+        """
+        return taking_part(self.abstain)
+
+    async def abstain(self) -> bool:
+        """Submit zeros to the round that this client has entered, if it has submitted nothing there; `unite` no rows.
+
+        Outside a round, or where only retrievals are served, it does nothing. Servers cannot tell zeros from another
+        update. They cost a round of the privacy budget like any other, and weigh nothing in a weighted mean.
+
+        Returns:
+            Whether there was something to do.
+
+        Raises:
+            FslError: as for `submit`.
+        """
+        return await self._ask(inbox.Abstain())
 
     async def unite(self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False) -> SubmissionReceipt:
         """Take part in finding the union of all clients' rows, in a task with `alignment="union"` or `protocol="psu"`.

@@ -49,6 +49,11 @@ class Submit(Asking[SubmissionReceipt]):
 
 
 @dataclass(frozen=True)
+class Abstain(Asking[bool]):
+    """Zeros, if the round that the client is in has nothing of it yet."""
+
+
+@dataclass(frozen=True)
 class Unite(Asking[SubmissionReceipt]):
     """Rows to be in the union, by the index of their block."""
 
@@ -88,7 +93,9 @@ class ForgetRounds(Asking[None]):
     """The servers have begun anew."""
 
 
-Request: TypeAlias = Retrieve | Submit | Unite | Union | Resume | AskOutcome | NoteTold | ForgetSession | ForgetRounds
+Request: TypeAlias = (
+    Retrieve | Submit | Abstain | Unite | Union | Resume | AskOutcome | NoteTold | ForgetSession | ForgetRounds
+)
 
 
 @dataclass(frozen=True)

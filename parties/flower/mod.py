@@ -5,6 +5,8 @@ Rules:
 - A train function gets the record `arrays` that it would get from Flower, and returns one; neither leaves the node.
 - A node replies when it has the receipts of both servers, and does not wait for the round's outcome.
 - Everything that can fail here is done before `submit`: after it there is only the reply.
+- A node that has retrieved rows submits, zeros if need be, and replies as the others do: whatever fails because of what
+  it retrieved is in its own log, and neither the two servers nor Flower hear of it.
 - Asked a second time for a round that it has submitted to, a node finishes that submission, and says what it said.
 - What leaves is allowed by name. That goes for errors, too: text of an exception may hold a word or a row, so it goes
   to the node's own log, and Flower hears the kind of the error; only errors about servers and rounds are told whole.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from logging import ERROR, WARNING
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MessageType, RecordDi
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.supercore import log
 
-from fsl_async.errors import ChannelError, FslError, MisuseError, WrongAnswerError
+from fsl_async.errors import ChannelError, MisuseError, WrongAnswerError
 from fsl_async.learning import StateMapping
 from fsl_async.task import Task
 from parties.client.blocking import BlockingClient
@@ -48,6 +51,9 @@ __all__ = ["Rows", "SubmodelMod", "client_file"]
 
 Rows = Callable[[Message, Context], Mapping[str, npt.ArrayLike]]
 """By tensor, the ids that a node's training uses, of any shape."""
+
+Train = Callable[[Mapping[str, npt.NDArray[Any]]], RecordDict]
+"""Trains on a state, and returns what the app's function did."""
 
 CLIENT = "fsl-client"
 PARTITION = "{partition-id}"
@@ -134,13 +140,10 @@ class SubmodelMod:
             node = _Node(self, client, task, KeptReply(path), number)
             if category == MessageType.TRAIN and node.finished():
                 return node.reply.of(number)
-            before = node.retrieved(wanted)
-            message.content[ARRAYS] = _record(before)
-            content = _content(call_next(message, context))
-            metrics = allowed_metrics(content, self.metrics)
+            found = node.retrieved(wanted)
             if category == MessageType.TRAIN:
-                node.submit(wanted, before, content, metrics)
-        return metrics
+                return node.trained(wanted, found, partial(_called, call_next, message, context))
+            return allowed_metrics(_called(call_next, message, context, node.given(wanted, found)), self.metrics)
 
 
 @dataclass(frozen=True)
@@ -168,11 +171,10 @@ class _Node:
         return submitted is not None and submitted.config.number == self.number
 
     def retrieved(self, wanted: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-        """The state to train on, as the servers have it in this round.
+        """What was asked for, as the servers have it in this round.
 
         Raises:
             RoundClosedError: another round is open.
-            MisuseError: rows found no place.
         """
         try:
             found = self.client.retrieve(wanted, wait=True, timeout=self.mod.patience)
@@ -186,20 +188,32 @@ class _Node:
                 f"round {self.number} is over: the servers are at round {self.client.round_number}, and this message "
                 "came too late"
             )
+        return found
+
+    def given(self, wanted: Mapping[str, Any], found: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """The state to train on.
+
+        Raises:
+            MisuseError: rows found no place.
+        """
         deferred = {name: rows.tolist() for name, rows in self.client.deferred.items() if len(rows)}
         if deferred:
             raise MisuseError(f"the retrieval found no place for rows {deferred}; the next round's will")
         return given_state(self.mod.mapping, wanted, found, self.mod.state)
 
-    def submit(
-        self, wanted: Mapping[str, Any], before: Mapping[str, npt.NDArray[Any]], content: RecordDict, metrics: Metrics
-    ) -> None:
-        """Submit what was trained; its metrics are kept first."""
-        mapping = self.mod.mapping
-        update = update_of(mapping, wanted, before, _arrays(content), self._examples(content))
-        mapping.fits(update, self.task)
+    def trained(self, wanted: Mapping[str, Any], found: Mapping[str, npt.NDArray[Any]], train: Train) -> Metrics:
+        """Train and submit; returns the metrics that may leave, kept first; none where zeros are submitted."""
+        metrics: Metrics = {}
         self.reply.keep(self.number, metrics)
-        self.client.submit(update)
+        with self.client.taking_part():
+            before = self.given(wanted, found)
+            content = train(before)
+            update = update_of(self.mod.mapping, wanted, before, _arrays(content), self._examples(content))
+            self.mod.mapping.fits(update, self.task)
+            metrics |= allowed_metrics(content, self.mod.metrics)
+            self.reply.keep(self.number, metrics)
+            self.client.submit(update)
+        return metrics
 
     def _examples(self, content: RecordDict) -> float | None:
         if self.mod.mapping.examples is None:
@@ -212,9 +226,20 @@ class _Node:
         )
 
 
+def _called(
+    call_next: ClientAppCallable, message: Message, context: Context, state: Mapping[str, npt.NDArray[Any]]
+) -> RecordDict:
+    """What the app makes of a state."""
+    message.content[ARRAYS] = _record(state)
+    try:
+        return _content(call_next(message, context))
+    except SystemExit as stop:  # no more than another error: after it Flower would hear nothing
+        raise MisuseError("the app has ended this process") from stop
+
+
 def _content(reply: Message) -> RecordDict:
     if reply.has_error():
-        raise FslError(f"the app replied with an error: {reply.error.reason}")
+        raise MisuseError(f"the app replied with an error: {reply.error.reason}")
     return reply.content
 
 

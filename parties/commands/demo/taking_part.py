@@ -56,19 +56,20 @@ class Summary:
 async def take_part(client: Client, learner: Learner, round_number: int, summary: Summary) -> None:
     """One client's part in one round: retrieve the rows of its words, learn from its text, submit the deltas.
 
-    A client that retrieves implausible weights does not learn from them. It submits zeros, because a server that
-    falsifies some rows must not learn from a missing submission who uses them.
+    A client that retrieves implausible weights does not learn from them, and one whose training fails has learnt
+    nothing. It submits zeros, because a server that falsifies some rows must not learn from a missing submission who
+    uses them.
     """
     words, priors = BLOCKS
     rows = learner.wanted_rows(round_number)
-    with summary.timed("retrieve"):
-        found = await client.retrieve({words.name: rows, priors.name: ...})
-    kept = ~np.isin(rows, client.deferred.get(words.name, []))
-    if not learner.plausible(round_number, found[words.name], found[priors.name]):
-        summary.doubts.append(f"{client.name} retrieved implausible weights in its round {round_number + 1}")
-        await client.submit({})
-        return
-    with summary.timed("train"):
-        deltas, prior_deltas = learner.train(round_number, rows[kept], found[words.name][kept], found[priors.name])
-    with summary.timed("submit"):
-        await client.submit({words.name: (rows[kept], deltas), priors.name: prior_deltas})
+    async with client.taking_part():
+        with summary.timed("retrieve"):
+            found = await client.retrieve({words.name: rows, priors.name: ...})
+        kept = ~np.isin(rows, client.deferred.get(words.name, []))
+        if not learner.plausible(round_number, found[words.name], found[priors.name]):
+            summary.doubts.append(f"{client.name} retrieved implausible weights in its round {round_number + 1}")
+            return
+        with summary.timed("train"):
+            deltas, prior_deltas = learner.train(round_number, rows[kept], found[words.name][kept], found[priors.name])
+        with summary.timed("submit"):
+            await client.submit({words.name: (rows[kept], deltas), priors.name: prior_deltas})
