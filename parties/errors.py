@@ -71,7 +71,7 @@ class NotDrawnError(FslError):
         super().__init__(
             f"round {number} is for the {drawn} clients that were drawn of {asked} that asked, and this client is not "
             "one of them: nothing was computed or sent. The next call asks again for the next round, and the same call "
-            "with wait=True (--wait-next) waits until this client is drawn"
+            "with wait=True waits until this client is drawn"
         )
         self.number = number
         self.asked = asked
@@ -214,7 +214,7 @@ class BeganAnewError(MisuseError):
     def __init__(self, number: int) -> None:
         super().__init__(
             f"neither server knows round {number}, in which this client took part: both have begun anew, or were put "
-            "back from a copy. Nothing was sent. `forget_rounds`, or another state file (--state FILE), lets this "
+            "back from a copy. Nothing was sent. `forget_rounds`, or another state file, lets this "
             "client take part again; train anew first, because a server may know a sum with this client's last values"
         )
 
@@ -234,7 +234,7 @@ class StillInDoubtError(MisuseError):
         self.number = self.in_doubt = number
         super().__init__(
             f"the same values were submitted to round {number}, and may be in a sum that a server knows: nothing was "
-            "sent. Train anew, on the next model; `submit(updates, again=True)`, on the command line --again, sends "
+            "sent. Train anew, on the next model; `submit(updates, again=True)` sends "
             "them all the same, and the difference of the two sums may show them"
         )
 

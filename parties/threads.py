@@ -281,6 +281,29 @@ class Calls(Protocol[HostT_co]):
         """End it; a second time does nothing."""
 
 
+class _Remembering(Generic[HostT]):
+    """Remembers what the calls were made of, so that it can be looked at once it has been closed."""
+
+    def __init__(self, calls: Calls[HostT]) -> None:
+        self.host: HostT | None = None
+        self.closed = False
+        self._calls = calls
+
+    def call(self, work: Work[HostT, ResultT], timeout: float = FOR_EVER) -> ResultT:
+        """See `Calls.call`."""
+
+        async def noted(host: HostT) -> ResultT:
+            self.host = host
+            return await work(host)
+
+        return self._calls.call(noted, timeout)
+
+    def close(self) -> None:
+        """See `Calls.close`."""
+        self._calls.close()
+        self.closed = True
+
+
 class Blocking(Generic[HostT]):
     """What a program that is not async holds of something that lives in a thread; its calls block.
 
@@ -290,7 +313,7 @@ class Blocking(Generic[HostT]):
     """
 
     def __init__(self, calls: Calls[HostT], entered: str) -> None:
-        self._calls = calls
+        self._calls = _Remembering(calls)
         self._entered = entered
 
     def close(self) -> None:
@@ -303,7 +326,12 @@ class Blocking(Generic[HostT]):
         async def work(host: HostT) -> ResultT:
             return look(host)
 
-        return self._calls.call(work)
+        try:
+            return self._calls.call(work)
+        except MisuseError:
+            if not self._calls.closed or self._calls.host is None:
+                raise
+            return look(self._calls.host)  # nothing changes it any more
 
     def __enter__(self) -> Self:
         return self

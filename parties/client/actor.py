@@ -227,16 +227,21 @@ class Actor:
         return None
 
     async def _retrieve_in_round(self, request: inbox.Retrieve) -> dict[str, npt.NDArray[Any]]:
-        """Retrieve in the open round; where nothing is ever submitted, in the next one if that has closed meanwhile."""
-        tried = -1
+        """Retrieve in the open round, and in the next one if it turns out that the one entered before has closed.
+
+        Where nothing is ever submitted, also in the next one if this one closes meanwhile.
+        """
+        before, tried = self.participation.number, -1
         while True:
             try:
                 async with self._in_round(RETRIEVING, wait=request.wait) as config:
                     return await self._retrieve(config, request.rows, request.whole)
             except RoundClosedError:
                 last = self.participation.last_round
-                if self.setup.task.protocol != "psr" or last is None or last.number <= tried:
+                if last is None or last.number <= tried:
                     raise  # a server that will not even announce a round
+                if self.setup.task.protocol != "psr" and last.number != before:
+                    raise
                 tried = last.number
 
     async def _retrieve(

@@ -38,7 +38,8 @@ class BlockingClient(Blocking[Client]):
     """A `Client` whose calls block; see there for what they do and raise.
 
     Every call takes a `timeout`, the seconds after which it is cancelled with a `TimeoutError`; without one it may wait
-    for as long as the servers let it. Once the client is closed, every call raises a `MisuseError`.
+    for as long as the servers let it. Once the client is closed, every call raises a `MisuseError`; its
+    attributes can still be read.
 
     Args:
         calls: reaches the client where it lives.

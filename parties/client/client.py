@@ -187,7 +187,8 @@ class Client:
 
         A retrieval of rows always moves as much for every sparse block, named or not: its shape tells the servers
         nothing. A call with whole blocks alone plants no trees; it tells the servers which blocks it wants whole. One
-        that fails or is cancelled does not end the round for this client: the next one continues in it.
+        that fails or is cancelled does not end the round for this client: the next one continues in it. Where a
+        round that an earlier call has entered is over, it retrieves in the next one; see `round_number`.
 
         Args:
             rows: by sparse block, the distinct rows wanted, at most `select`; or `...`, of a dense block or for all

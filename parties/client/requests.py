@@ -278,7 +278,7 @@ def refusal(server: int, message: Refused) -> RoundClosedError | RequestDeniedEr
     explanation = printable(message.explanation)
     match message:
         case Refused(reason="round-closed"):
-            return RoundClosedError(f"S{server}: {explanation}")
+            return RoundClosedError(f"S{server}: {explanation}; the next call enters the next round")
         case Refused(reason="busy"):
             after = message.retry_after
             return ServerBusyError(server, f"{explanation}; it wants to be asked again after {after} s", after)

@@ -63,6 +63,9 @@ class RoundEntry:
             if config.protocol in wanted:
                 await self._unions.of_round(config)
                 return config
+            if not await self._still_open(config):  # one that this client has entered is taken to be, until it matters
+                await self._participation.leave(Leave())
+                continue
             if config.protocol == "psu":
                 raise MisuseError(f"round {config.number} finds the union first: call `unite` with this client's rows")
             if self._task.selection == "fixed":
@@ -70,7 +73,7 @@ class RoundEntry:
             if not wait:
                 raise MisuseError(
                     f"round {config.number} finds no union: `retrieve` and `submit` take part in it, and "
-                    "`unite(rows, wait=True)` (--wait-next) waits for a round that does"
+                    "`unite(rows, wait=True)` waits for a round that does"
                 )
             await self._participation.leave(Leave())
 
@@ -128,7 +131,7 @@ class RoundEntry:
         if any(each.config.round_id() == config.round_id() for each in announced):
             raise MisuseError(
                 f"round {config.number} is open, and this client has submitted to it: `outcome` waits for its end, and "
-                "the same call with wait=True (--wait-next) for the round after it"
+                "the same call with wait=True for the round after it"
             )
         return announced
 

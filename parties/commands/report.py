@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from fsl_async.error_groups import leaves
 from fsl_async.errors import (
@@ -92,6 +92,23 @@ def _of_a_round(error: FslError) -> ExitCode:
     return ExitCode.SENT if isinstance(error, AlreadyCountedError) else ExitCode.ROUND
 
 
+FLAGS: Final[Mapping[str, str]] = {
+    "wait=True": "--wait-next",
+    "again=True": "--again",
+    "state=FILE": "--state FILE",
+    "another state file": "--state FILE",
+    "state=None": "--no-state",
+    "identity=KEYS": "--identity KEYS",
+    "token_file=FILE": "--token-file FILE",
+}
+"""What errors tell a program to do, and the option that does it on the command line."""
+
+
+def _for_the_command_line(message: str) -> str:
+    named = [flag for words, flag in FLAGS.items() if words in message]
+    return f"{message} (here: {', '.join(named)})" if named else message
+
+
 class Report:
     """Where one command writes."""
 
@@ -130,7 +147,7 @@ class Report:
         if error is self._failed:
             return code
         self._failed = error
-        message = str(error) or type(error).__name__
+        message = _for_the_command_line(str(error) or type(error).__name__)
         if self.form == "json":
             self._write_error(code, type(error).__name__, message)
         line = f"fsl-async {self.command}: " + printable(" ".join(message.split()))

@@ -251,7 +251,7 @@ async def _submit_once(
         if resumed:
             end = await _finished(client, wait=wait)
         else:
-            receipt = await submission()
+            receipt = await (_in_some_round(report, submission) if wait else submission())
             ended = await client.outcome() if wait else None
             end = _End(receipt.number, receipt.digest, receipt.bytes_sent, ended, receipt.left_out)
         end = await completed(end)
@@ -302,6 +302,17 @@ async def _tell_of_another(report: Report, client: Client) -> dict[str, Any]:
     report.progress(f"fsl-async {report.command}: before this update, another one: {text}")
     await client.note_told()
     return told
+
+
+async def _in_some_round(report: Report, submission: Callable[[], Awaitable[SubmissionReceipt]]) -> SubmissionReceipt:
+    """Submit, in the next round where one closes first: nothing of the update counts in that one, then."""
+    from parties.errors import RoundClosedError
+
+    while True:
+        try:
+            return await submission()
+        except RoundClosedError as closed:
+            report.progress(f"fsl-async {report.command}: {closed}; going on with the next round")
 
 
 async def _finished(client: Client, *, wait: bool) -> _End:

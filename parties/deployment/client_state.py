@@ -28,7 +28,7 @@ __all__ = ["StateFile", "open_state", "state_beside", "state_file"]
 StateFile = str | Path | None
 """A file; empty: the one beside the client's keys; None: the client keeps no state."""
 
-REMEDY = "name another file (--state FILE, in Python state=FILE), or go without one (--no-state, state=None)"
+REMEDY = "name another file (state=FILE), or go without one (state=None)"
 
 
 def state_beside(keys: Path) -> Path:

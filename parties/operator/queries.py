@@ -75,7 +75,9 @@ class OperatorPort:
             FslError: the server cannot carry it out now.
         """
         if self._token_file is None:
-            raise MisuseError("the operator's token is needed: name the server's TOML file, or give --token-file")
+            raise MisuseError(
+                "the operator's token is needed: name the server's TOML file, or give its token_file=FILE"
+            )
         token = read_operator_token(self._token_file)
         return await self._ask(
             kind, method, _of_task(path, task), json.dumps(arguments), {"Authorization": f"Bearer {token}"}

@@ -146,7 +146,7 @@ class Rounds:
             raise RequestRefusedError.because("not-drawn", "that round is only for the clients that were drawn for it")
         if run is not None and run.round_id == round_id and run.serves(client):
             return run
-        raise RequestRefusedError.because("round-closed", "that round is not open; enter the next one")
+        raise RequestRefusedError.because("round-closed", "that round is not open")
 
     async def knows(self, round_id: bytes) -> bool:
         """Whether a round of that name is on, or is over."""

@@ -351,7 +351,7 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         if table.keys() & {"server", "listen", "tasks"}:
             raise MisuseError(
                 f"{path} is a server's file, which `fsl-async serve` takes; give the client's own, or the task file "
-                "with --identity and the keys"
+                "with identity=KEYS"
             )
         return from_table(table, path, ClientFile, environment)
 
@@ -388,7 +388,7 @@ def check_enrolment(file: ServerFile, where: str) -> None:
 
 
 def refuse_task_file(
-    path: Path, table: Mapping[str, Any], remedy: str = "give the party's own file, or add --identity with the keys"
+    path: Path, table: Mapping[str, Any], remedy: str = "give the party's own file, or add the keys (identity=KEYS)"
 ) -> None:
     """Refuse the task file where a party's own file is expected.
 

@@ -19,7 +19,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.error_groups import sole_error
-from fsl_async.errors import PeerViolationError
+from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.randomness import SeededSource
 from fsl_async.task import Task
 from fsl_async.wire.codec import Message
@@ -52,6 +52,33 @@ OUTSIDE = 1.0
 """Seconds after which to look again whether a wait has an end, while a thread or the network may still end it."""
 
 
+class _Member(Client):
+    """A client of a simulation, of which one with its name runs at a time, as one process with a state file does."""
+
+    def __init__(self, running: dict[str, Client], setup: ClientSetup) -> None:
+        super().__init__(setup)
+        self._connected = running
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """See `Client.run`.
+
+        Raises:
+            MisuseError: another client of this name is running.
+        """
+        if self._connected.get(self.name, self) is not self:
+            raise MisuseError(
+                f"client {self.name!r} is connected already, and is one client however often it is made, with one "
+                "submission in a round: use the one that is connected, close it first, or take another name"
+            )
+        begins = self.name not in self._connected
+        self._connected[self.name] = self
+        try:
+            await super().run(task_status=task_status)
+        finally:
+            if begins:
+                del self._connected[self.name]
+
+
 class Network:
     """A running simulation.
 
@@ -80,6 +107,7 @@ class Network:
         self._registry = Registry()
         self._identities = tuple(Identity.generate(name, SeededSource(seed, name, "keys")) for name in SERVERS)
         self._known: dict[str, Identity] = {}
+        self._running: dict[str, Client] = {}
         self._numbers = itertools.count()
         self._watching = trio.Lock()
         arrays = {name: np.array(array) for name, array in model.items()}
@@ -96,7 +124,8 @@ class Network:
             self._known[name] = Identity.generate(name, SeededSource(self._seed, name, "keys"))
             self._registry.add(self._known[name].public)
         first, second = (identity.public for identity in self._identities)
-        return Client(
+        return _Member(
+            self._running,
             ClientSetup(
                 task=self.task,
                 identity=self._known[name],
@@ -108,7 +137,7 @@ class Network:
                 kind=Kind.SIMULATION,
                 watch=self._watch,
                 stuck=self._stuck if isinstance(self._lane, InlineLane) else never,
-            )
+            ),
         )
 
     async def draw(self) -> int:

@@ -98,13 +98,13 @@ def assert_exact(outcome: RoundOutcome, *names: str) -> None:
         np.testing.assert_array_equal(outcome.update[block], expected, err_msg=block)
 
 
-async def take_part(client: Client, *, retrieves: bool = True, wait: bool = False) -> None:
+async def take_part(client: Client, *, retrieves: bool = True, wait: bool = False, again: bool = False) -> None:
     """One client's round: retrieve its rows, check them against the model it was told of, submit its basket."""
     basket = Basket(client.name)
     if retrieves:
         found = await client.retrieve({"items": basket.rows, "head": ...}, wait=wait)
         assert found["items"].shape == (len(basket.rows), WIDTH)
-    await client.submit(basket.update, wait=wait)
+    await client.submit(basket.update, wait=wait, again=again)
 
 
 async def honest_round(network: Network, *also: str) -> RoundOutcome:

@@ -427,7 +427,7 @@ async def test_the_same_submission_again_gets_the_same_receipts():
 
 async def test_another_submission_of_one_client_is_a_conflict_and_the_first_one_counts():
     async with simulate(TASK, model(), seed=16) as network:
-        async with network.client("carol") as carol, network.client("carol") as twin:
+        async with network.client("carol") as carol, Client(network.client("carol").setup) as twin:
             await take_part(carol, retrieves=False)
             with pytest.raises(RequestDeniedError, match="conflict"):
                 await twin.submit({"head": np.ones(HEAD)})
@@ -438,7 +438,8 @@ async def test_another_submission_of_one_client_is_a_conflict_and_the_first_one_
 @pytest.mark.parametrize("seed", range(6))
 async def test_two_connections_of_one_client_at_once_count_at_most_once(seed, autojump_clock):
     async with simulate(TASK, model(), seed=seed) as network:
-        async with network.client("carol") as one, network.client("carol") as other, trio.open_nursery() as nursery:
+        twin = Client(network.client("carol").setup)
+        async with network.client("carol") as one, twin as other, trio.open_nursery() as nursery:
             accepted, refused = [], []
 
             async def submit(client, head):

@@ -53,7 +53,7 @@ async def test_a_client_that_remembers_a_lost_round_says_how_to_forget_it(
                 await call()
             assert exit_code(caught.value) == ExitCode.MISUSE
         await carol.forget_rounds()
-        await take_part(carol)
+        await take_part(carol, again=True)
         await others(second)
         assert_exact(await second.finish_round(), "anna", "ben", "carol")
         assert (await carol.outcome()).counted

@@ -115,11 +115,11 @@ def test_a_state_that_goes_by_two_names_is_refused(town):
 def test_another_s_state_is_refused_with_what_to_do(town):
     with town.connect("anna"):
         pass
-    with pytest.raises(MisuseError, match=r"anna\.state: the state belongs to client 'anna', not .*--no-state"):
+    with pytest.raises(MisuseError, match=r"anna\.state: the state belongs to client 'anna', not .*state=None"):
         town.connect("ben", state=town.folder / "anna.state")
     text = (town.folder / "task.toml").read_text()
     (town.folder / "task.toml").write_text(text.replace(f'name = "{TASK.name}"', 'name = "another"'))
-    with pytest.raises(MisuseError, match=r"anna\.state: the state belongs to another task: name is .*--state FILE"):
+    with pytest.raises(MisuseError, match=r"anna\.state: the state belongs to another task: name is .*state=FILE"):
         town.connect("anna")
 
 

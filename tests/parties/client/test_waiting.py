@@ -33,7 +33,9 @@ async def test_a_call_in_a_round_that_has_its_submission_says_what_to_call(
 ) -> None:
     async with simulate(TASK, model(), seed=1) as network, network.client("carol") as carol:
         await take_part(carol)
-        with pytest.raises(MisuseError, match=r"round 1 is open, .* `outcome` waits for its end, .* wait=True .*next"):
+        with pytest.raises(
+            MisuseError, match=r"round 1 is open, .* `outcome` waits for its end, .* wait=True for the round after it"
+        ):
             await call(carol)
         await honest_round(network, "carol")
         await call(carol)
@@ -56,9 +58,7 @@ async def test_a_union_is_not_waited_for_unless_that_is_asked_for(autojump_clock
     start = {"items": np.zeros(64)}
     async with simulate(UNITED, start, seed=1) as net, net.client("ada") as ada, net.client("bob") as bob:
         await unite(net, ada, bob)
-        with pytest.raises(
-            MisuseError, match=r"round 2 finds no union: .*`unite\(rows, wait=True\)` \(--wait-next\) waits"
-        ):
+        with pytest.raises(MisuseError, match=r"round 2 finds no union: .*`unite\(rows, wait=True\)` waits"):
             await ada.unite({"items": [1]})
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: ada.unite({"items": [3]}, wait=True))
@@ -66,6 +66,45 @@ async def test_a_union_is_not_waited_for_unless_that_is_asked_for(autojump_clock
             with pytest.raises(Exception, match="0 clients are in"):
                 await net.finish_round()
         assert ada.round_number == 3
+
+
+async def test_a_round_that_this_client_has_skipped_is_not_held_against_its_next_call() -> None:
+    """It has retrieved in round 2, which finds no union, and the others have gone on to round 3, which does."""
+    start = {"items": np.zeros(64)}
+    async with (
+        simulate(UNITED, start, seed=1) as net,
+        net.client("ada") as ada,
+        net.client("bob") as bob,
+        net.client("cyd") as cyd,
+    ):
+        await unite(net, ada, bob, cyd)
+        await cyd.retrieve({"items": [1]})
+        for client in (ada, bob):
+            await client.submit({})
+        await net.finish_round()
+        assert (await cyd.unite({"items": [3]})).number == 3
+        await ada.unite({"items": [1]})
+        await net.finish_union()
+        await bob.retrieve({"items": [1]})  # round 4
+        for client in (ada, cyd):
+            await client.submit({})
+        await net.finish_round()
+        with pytest.raises(MisuseError, match="round 5 finds the union first"):
+            await bob.retrieve({"items": [1]})
+        for client in (ada, cyd):
+            await client.unite({"items": [1]})
+        await net.finish_union()
+        await bob.retrieve({"items": [1]})
+        assert bob.round_number == 6
+
+
+async def test_two_clients_of_one_name_are_told_so_when_the_second_connects() -> None:
+    async with simulate(TASK, model(), seed=1) as network:
+        async with network.client("carol"):
+            with pytest.raises(MisuseError, match="'carol' is connected already, and is one client"):
+                await network.client("carol").__aenter__()
+        async with network.client("carol") as carol:
+            await take_part(carol)
 
 
 async def unite(net: Network, *clients: Client) -> None:

@@ -21,8 +21,8 @@ import pytest
 
 from fsl_async.errors import ChannelError, FslError, PeerViolationError
 from parties.commands import submitting
-from parties.commands.report import ExitCode
-from parties.errors import OutcomeUnknownError, RoundClosedError, SumRefusedError
+from parties.commands.report import ExitCode, Report
+from parties.errors import OutcomeUnknownError, RoundClosedError, StillInDoubtError, SumRefusedError
 from tests import ROOT
 from tests.support.shop import ROWS, WIDTH, Basket, assert_exact, model
 from tests.support.town import Town
@@ -225,6 +225,25 @@ def test_a_command_whose_time_is_over_says_that_its_update_may_count(town):
     code, told, words = submit(town, "anna", "", "--wait")
     assert code == ExitCode.OK, words
     assert (told["result"]["resumed"], told["result"]["counted"]) == (True, True)
+
+
+async def test_a_submission_whose_end_is_waited_for_goes_to_the_next_round_where_one_closes_first(capsys):
+    closed = iter([RoundClosedError("S0: that round is not open")] * 2)
+
+    async def submission() -> str:
+        for error in closed:
+            raise error
+        return "received"
+
+    assert await submitting._in_some_round(Report("submit", "text"), submission) == "received"
+    assert capsys.readouterr().err.count("that round is not open; going on with the next round") == 2
+
+
+def test_an_error_names_the_options_of_the_command_line_on_the_command_line_alone(capsys):
+    error = StillInDoubtError(3)
+    assert "--" not in str(error)
+    Report("submit", "text").failure(error)
+    assert capsys.readouterr().err.endswith("(here: --again)\n")
 
 
 class Teller:

@@ -304,7 +304,7 @@ async def test_connect_takes_a_clients_own_file_and_says_what_is_wrong_with_it(f
     with pytest.raises(MisuseError, match="32 hexadecimal digits"):
         async with connect(path):
             pytest.fail("connected")
-    with pytest.raises(MisuseError, match=r"is a task file.*--identity"):
+    with pytest.raises(MisuseError, match=r"is a task file.*identity=KEYS"):
         async with connect(folder / "task.toml"):
             pytest.fail("connected")
 

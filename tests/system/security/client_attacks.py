@@ -38,7 +38,7 @@ MARKED, MARK = 7, 2**62
 LATE = 100.0
 """Seconds that an answer is kept back: longer than a caller here waits."""
 
-ROUND_CLOSED = Refused(reason="round-closed", explanation="that round is not open; enter the next one")
+ROUND_CLOSED = Refused(reason="round-closed", explanation="that round is not open")
 BUSY = Refused(reason="busy", explanation="no room", retry_after=7)
 
 
