@@ -73,7 +73,7 @@ TASKS = {
     "trees of its own": task_with(updates="any"),
     "a session": task_with(selection="fixed"),
     "a bound": task_with(bound=200.0, bound_proof="projected"),
-    "contributors": task_with(min_contributors=2),
+    "contributors": task_with(min_contributors=2, lying_clients=0),
     "a mean": task_with(apply="mean"),
 }
 
