@@ -6,6 +6,7 @@ its digest, are a function of its fields alone; nothing in it depends on a clien
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import cached_property, partial
@@ -28,6 +29,7 @@ from fsl_async.privacy.doses import Doses, doses
 from fsl_async.privacy.fitting import check_privacy
 from fsl_async.privacy.setting import Privacy
 from fsl_async.privacy.tails import largest_noise
+from fsl_async.privacy.utility import unlearnt
 from fsl_async.ring import Ring, float_below
 from fsl_async.server_rules import Adam, Momentum, Sgd, check_apply, is_own
 
@@ -117,6 +119,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Raises:
         MisuseError: a field is out of its range, or the fields contradict each other.
+
+    Warns:
+        UserWarning: the noise is so much that nothing is learnt of a block's rows.
     """
 
     name: str
@@ -172,6 +177,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         self._check_bound()
         if self.privacy is not None:
             check_privacy(self)
+            if told := unlearnt(self):
+                warnings.warn(f"task: {told}", stacklevel=2)
 
     def _check_sample(self) -> None:
         sample = self.sample

@@ -31,6 +31,7 @@ def check_privacy(task: Task) -> None:
             "task: alignment='union' contradicts privacy: a union tells exactly which rows somebody has selected, and "
             "noise in the sums hides nothing of it; leave one of them out"
         )
+    _check_delta(task)
     _check_counts(task)
     stash = max((block.stash for _, block in task.sparse_blocks()), default=0)
     most = task.max_clients * task.bound_integer * (isqrt(3 + stash) + 1) + task.noise_reach
@@ -39,6 +40,17 @@ def check_privacy(task: Task) -> None:
             f"task: the sum of {task.max_clients} clients with bound={task.bound:g} and privacy.noise="
             f"{task.privacy.noise:g} could wrap {task.ring.bits} bits: it needs {most.bit_length() + 1}; use fewer "
             f"fraction bits than {task.ring.fraction_bits}, a larger ring, a smaller bound or less noise"
+        )
+
+
+def _check_delta(task: Task) -> None:
+    """Refuse a δ with which a server that publishes one client's update whole would keep the promise."""
+    privacy = task.privacy
+    if privacy is not None and not privacy.large_delta and privacy.delta * task.max_clients > 1:
+        raise MisuseError(
+            f"task: privacy.delta={privacy.delta:g} is more than 1/max_clients = {1 / task.max_clients:.3g}: ε says "
+            "nothing with that probability, and publishing one client's whole update would be allowed; use a far "
+            "smaller delta, such as 1e-6, or say large_delta=True if it is meant"
         )
 
 

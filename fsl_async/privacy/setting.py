@@ -27,6 +27,7 @@ class Privacy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         noise: z; each server adds discrete Gaussian noise of z times the task's bound to every weight.
         delta: δ, with which probability ε does not hold; far less than one in the number of clients.
         budget: the largest ε that all rounds together may reach; the round that would exceed it is not opened.
+        large_delta: a δ above one in the task's `max_clients` is meant; without it, the task refuses one.
 
     Raises:
         MisuseError: a number is out of its range, or the budget does not last for one round.
@@ -35,6 +36,7 @@ class Privacy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     noise: float
     delta: float
     budget: float
+    large_delta: bool = False
 
     def __post_init__(self) -> None:
         self._check("noise", 0 < self._number("noise") <= MOST_NOISE, f"above 0 and at most {MOST_NOISE:g}")

@@ -8,8 +8,12 @@ bound. So c such clients stand out from c* = z·√(2τk) on.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from fsl_async.task import Sparse, Task
+from fsl_async.blocks import Sparse
+
+if TYPE_CHECKING:
+    from fsl_async.task import Task
 
 
 def least_contributors(noise: float, block: Sparse) -> float:
@@ -22,6 +26,26 @@ def least_contributors(noise: float, block: Sparse) -> float:
         block: the block, of whose rows a client updates `select`.
     """
     return noise * math.sqrt(2 * block.width * block.select)
+
+
+def unlearnt(task: Task) -> str:
+    """Why noise leaves nothing to learn of some blocks: their rows could not stand out though all clients agreed.
+
+    Empty where all could. A dense block is no row that is set to 0: what is little in each of its sums adds up.
+    """
+    if task.privacy is None:
+        return ""
+    noise, most = task.privacy.noise, task.max_clients
+    needed = {block.name: math.ceil(least_contributors(noise, block)) for _, block in task.sparse_blocks()}
+    lost = {name: least for name, least in needed.items() if least > most}
+    if not lost:
+        return ""
+    alike = "; ".join(f"{least:,} of {name!r}" for name, least in lost.items())
+    return (
+        f"noise leaves nothing to learn of {', '.join(map(repr, lost))}: with privacy.noise={noise:g} a row stands out "
+        f"if about so many clients update it alike: {alike}; and max_clients is {most:,}. Use less noise, more "
+        "clients, or blocks of which a client selects fewer weights"
+    )
 
 
 def outlook(task: Task, rounds: int) -> str:

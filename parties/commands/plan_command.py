@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -161,6 +162,7 @@ def plan(
         return read_workers(workers, cores if threads is None else threads, network)
 
     async def work() -> None:
+        warnings.filterwarnings("ignore", "task: noise leaves nothing")  # the verdict says it
         given = {field: value for field, value in described.items() if value is not None}
         if of_a_server:
             if paper or calibrate:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from fsl_async.costs.variants import Name, Question
-from fsl_async.privacy.utility import outlook
+from fsl_async.privacy.utility import outlook, unlearnt
 from fsl_async.server_rules import optimizer_arrays
 from parties.commands.plan.figures import Assumptions, Crossover, Figures, Transfer, percent, size
 from parties.deployment.memory_need import rule_bytes
@@ -69,7 +69,9 @@ class Advice:
         return self.totals[self.asked].transfer_seconds < self.totals[Name.TRIVIAL].transfer_seconds
 
     def verdict(self) -> str:
-        """One sentence: whether the task is better than the trivial protocol, and what to change."""
+        """Whether anything is learnt, and the task is better than the trivial protocol, and what to change."""
+        if told := unlearnt(self.question.asked):
+            return f"Not worth it: {told}."
         mine, trivial = self.totals[self.asked], self.totals[Name.TRIVIAL]
         rounds = self.question.rounds
         return (

@@ -29,6 +29,7 @@ from fsl_async.costs.variants import Name, Question, RoundCosts, Variant, build,
 from fsl_async.digests import DIGEST_BYTES, KEY_BYTES
 from fsl_async.errors import MisuseError
 from fsl_async.merkle import RosterTree
+from fsl_async.privacy.utility import unlearnt
 from fsl_async.task import Task
 from fsl_async.wire.public_part import Trees
 from parties.commands.plan.advice import SETTINGS, Advice
@@ -154,8 +155,8 @@ class Plan:
 
     @property
     def worth(self) -> bool:
-        """Whether the task as asked is better than the trivial protocol."""
-        return self.use is not Name.TRIVIAL
+        """Whether the task as asked is better than the trivial protocol, and its noise leaves something to learn."""
+        return self.use is not Name.TRIVIAL and not unlearnt(self.question.asked)
 
 
 def make_plan(question: Question, assumptions: Assumptions, *, measured: bool = False) -> Plan:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 from fsl_async import Dense, MisuseError, Privacy, Ring, Sparse, Task
-from fsl_async.privacy.utility import least_contributors, outlook
+from fsl_async.privacy.utility import least_contributors, outlook, unlearnt
 from parties.commands.plan.plan import make_plan, question_about, typical
 
 PRIVACY = Privacy(noise=6.95, delta=1e-6, budget=8.0)
@@ -42,6 +44,27 @@ def test_more_rounds_than_the_budget_lasts_for_are_told() -> None:
     assert "8.81 in 120, which is more than the budget of 8" in outlook(task(), 120)
     assert outlook(task(privacy=None), 120) == ""
     assert "A row stands out" not in outlook(task(blocks=[Dense("head", size=3)]), 5)
+
+
+def test_noise_that_leaves_nothing_to_learn_is_warned_of_and_is_the_verdict() -> None:
+    with pytest.warns(
+        UserWarning, match=r"task: noise leaves nothing to learn of 'items': .* 853 of 'items'"
+    ):
+        few = task(max_clients=852, min_clients=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        said = make_plan(question_about(few, clients=0, rounds=9, union=0, dtype="f4"), typical(100, 100, 1000, 20, 4))
+    assert said.verdict.startswith("Not worth it: noise leaves nothing to learn of 'items'")
+    assert not said.worth
+    assert unlearnt(task(max_clients=853)) == unlearnt(task(privacy=None)) == ""
+
+
+def test_a_delta_above_one_in_the_clients_is_refused_unless_it_is_meant() -> None:
+    large = {"noise": 6.95, "budget": 8.0, "delta": 1 / 4000}
+    with pytest.raises(MisuseError, match=r"delta=0.00025 is more than 1/max_clients = 0.0002: .* large_delta=True"):
+        task(privacy=Privacy(**large))
+    assert task(privacy=Privacy(**large, large_delta=True)).privacy.large_delta
+    assert not task(privacy=Privacy(**large), max_clients=4000).privacy.large_delta
 
 
 @pytest.mark.parametrize(

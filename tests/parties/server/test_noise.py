@@ -43,7 +43,7 @@ def task(**changes: Any) -> Task:
         "blocks": (Sparse("items", rows=40, select=3, width=2), Dense("head", size=5)),
         "ring": Ring(64, fraction_bits=10),
         "min_clients": 2,
-        "max_clients": 5,
+        "max_clients": 20,
         "bound": 16.0,
         "privacy": TWO_ROUNDS,
     }

@@ -1019,6 +1019,13 @@ GUARDS = (
         (NOISY_ROUNDS,),
     ),
     Guard(
+        "a delta above one in the clients is refused",
+        "fsl_async/privacy/fitting.py",
+        "privacy.delta * task.max_clients > 1:",
+        "False:",
+        ("tests/fsl_async/privacy/test_utility.py",),
+    ),
+    Guard(
         "a server charges a round whose share it sends",
         "parties/server/round/aggregating.py",
         "changes += self._tools.ledger.changes(config.number, config.round_id())",
