@@ -47,15 +47,13 @@ def test_more_rounds_than_the_budget_lasts_for_are_told() -> None:
 
 
 def test_noise_that_leaves_nothing_to_learn_is_warned_of_and_is_the_verdict() -> None:
-    with pytest.warns(
-        UserWarning, match=r"task: noise leaves nothing to learn of 'items': .* 853 of 'items'"
-    ):
+    with pytest.warns(UserWarning, match=r"task: noise leaves nothing to learn of 'items': .* 853 of 'items'"):
         few = task(max_clients=852, min_clients=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         said = make_plan(question_about(few, clients=0, rounds=9, union=0, dtype="f4"), typical(100, 100, 1000, 20, 4))
+        assert not said.worth
     assert said.verdict.startswith("Not worth it: noise leaves nothing to learn of 'items'")
-    assert not said.worth
     assert unlearnt(task(max_clients=853)) == unlearnt(task(privacy=None)) == ""
 
 

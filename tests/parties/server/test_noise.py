@@ -165,7 +165,7 @@ async def test_a_killed_server_stands_by_its_noise_and_its_ledger(crash: Crash, 
         assert all(len(words) == 1 for words in said.values()), "one commitment and one share a round, however often"
 
 
-@pytest.mark.parametrize("counting", [{}, {"min_contributors": 2}], ids=["values", "counts"])
+@pytest.mark.parametrize("counting", [{}, {"min_contributors": 2, "lying_clients": 0}], ids=["values", "counts"])
 async def test_a_server_that_is_back_before_its_commitment_forms_the_same_share_again(
     counting: dict[str, Any], monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
 ) -> None:
