@@ -1,4 +1,4 @@
-"""Dask's `distributed` as a cluster: the server's side, which is all that it sees of Dask.
+"""Dask's `distributed` as a cluster: what the process that talks to Dask for a server sees of it.
 
 A call is a task that only its worker may run, under a random name; its result comes from the worker and not through the
 scheduler. Dask computes a task again elsewhere when its worker dies; so a call is given up here as soon as the
@@ -19,7 +19,7 @@ from distributed.worker import get_worker
 
 from parties.cluster.cluster import Cluster, ClusterAwayError, Members, Reply, WorkerLostError
 
-__all__ = ["DaskCluster", "member_name", "perform", "speak_through_our_log"]
+__all__ = ["DaskCluster", "member_name", "perform", "security_with", "speak_through_our_log"]
 
 LOOKED_EVERY = 0.5
 """Seconds after which the scheduler is asked again who is there."""
@@ -41,6 +41,16 @@ def speak_through_our_log() -> None:
         logger.handlers.clear()
         logger.propagate = True
         logger.setLevel(logging.WARNING)
+
+
+def security_with(ca: str, certificate: str, key: str) -> Security:
+    """Mutual TLS with the certificate of an authority, a certificate that it has signed, and its key."""
+    both = {
+        f"tls_{role}_{what}": path
+        for role in ("client", "scheduler", "worker")
+        for what, path in (("cert", certificate), ("key", key))
+    }
+    return Security(tls_ca_file=ca, require_encryption=True, **both)
 
 
 def member_name(belongs: str) -> str:

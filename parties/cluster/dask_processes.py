@@ -19,6 +19,7 @@ from distributed import Scheduler, Security, Worker
 
 from parties.cluster.cluster import Reply
 from parties.cluster.dask_cluster import speak_through_our_log
+from parties.cluster.first_contact import own_address
 from parties.cluster.station import Station
 from transport.errors import UnreachableError
 
@@ -70,20 +71,25 @@ async def run_worker(
         scheduler: the scheduler's address.
         security: the certificates; None with tcp.
         name: the worker's.
-        host: the address of this host at which it listens, and others reach it; empty: Dask finds one.
+        host: the address of this host at which it listens, and others reach it; empty: the one from which it reaches
+            the scheduler.
         ready: called with the worker's address once it has joined.
 
     Raises:
         UnreachableError: the scheduler cannot be reached, refuses this worker, or has ended.
     """
     token = trio.lowlevel.current_trio_token()
+    try:
+        address = host or await trio.to_thread.run_sync(own_address, scheduler)
+    except OSError as error:
+        raise UnreachableError(f"there is no way to the scheduler at {scheduler}: {error}") from error
 
     async def make() -> Any:
         worker = _Worker(
             scheduler,
             nthreads=TASKS,
             name=name,
-            host=host or None,
+            host=address,
             security=security,
             memory_limit=0,
             local_directory=folder,

@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import stat
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fsl_async.errors import MisuseError
+from parties.cluster.apart import DaskApart
 from parties.cluster.cluster import Cluster
 from parties.cluster.engine import ClusterEngine
+from parties.cluster.frames import HIDDEN
 from parties.cluster.partial_sum import Pace
 from parties.compute import ComputeLane
 from parties.deployment.blobs import blobs_owner
@@ -22,13 +25,9 @@ from parties.settings.task_file import Deployment
 if TYPE_CHECKING:
     from distributed import Security
 
-__all__ = ["WITHOUT_DASK", "belongs_to", "checked_files", "cluster_of", "engine_of", "security_of"]
+__all__ = ["WITHOUT_DASK", "belongs_to", "certificates_of", "checked_files", "cluster_of", "engine_of", "security_of"]
 
 WITHOUT_DASK: Final = "compute.engine = \"dask\" needs Dask: pip install 'fsl-async[dask]'"
-
-HIDDEN: Final = (
-    "Dask cannot be loaded: {}; under systemd, it needs ProcSubset=all (examples/deployment/fsl-async-cluster.conf)"
-)
 
 
 def engine_of(file: ServerFile, deployment: Deployment, lane: ComputeLane) -> Engine | None:
@@ -41,7 +40,7 @@ def engine_of(file: ServerFile, deployment: Deployment, lane: ComputeLane) -> En
     if not compute:
         return None
     return ClusterEngine(
-        cluster_of(compute, deployment),
+        cluster_of(file, deployment),
         blobs_owner(deployment, file.server),
         importlib.metadata.version("fsl-async"),
         lane,
@@ -51,16 +50,17 @@ def engine_of(file: ServerFile, deployment: Deployment, lane: ComputeLane) -> En
     )
 
 
-def cluster_of(compute: ComputeTable, deployment: Deployment) -> Cluster:
+def cluster_of(file: ServerFile, deployment: Deployment) -> Cluster:
     """The cluster that a server's file names, not connected yet.
 
     Raises:
         MisuseError: Dask is not installed, or a certificate cannot be used.
     """
-    security = security_of(compute)
-    from parties.cluster.dask_cluster import DaskCluster
-
-    return DaskCluster(compute.scheduler, security, belongs_to(deployment))
+    compute = file.compute
+    if find_spec("distributed") is None:
+        raise MisuseError(WITHOUT_DASK)
+    closed = (file.identity, *([file.store] if isinstance(file.store, Path) else []))
+    return DaskApart(compute.scheduler, certificates_of(compute), belongs_to(deployment), closed)
 
 
 def belongs_to(deployment: Deployment) -> str:
@@ -75,20 +75,22 @@ def security_of(compute: ComputeTable) -> Security | None:
         MisuseError: Dask is not installed, or a file cannot be used.
     """
     try:
-        from distributed import Security
+        from parties.cluster.dask_cluster import security_with
     except ImportError as error:
         raise MisuseError(WITHOUT_DASK) from error
     except OSError as error:
         raise MisuseError(HIDDEN.format(error)) from error
-    if compute.scheduler.startswith("tcp://"):
-        return None
-    ca, certificate, key = (str(path) for path in checked_files(compute))
-    both = {
-        f"tls_{role}_{what}": path
-        for role in ("client", "scheduler", "worker")
-        for what, path in (("cert", certificate), ("key", key))
-    }
-    return Security(tls_ca_file=ca, require_encryption=True, **both)
+    certificates = certificates_of(compute)
+    return None if certificates is None else security_with(*map(str, certificates))
+
+
+def certificates_of(compute: ComputeTable) -> tuple[Path, Path, Path] | None:
+    """The files of the authority, the certificate and its key; None where a cluster is reached in the clear.
+
+    Raises:
+        MisuseError: see `checked_files`.
+    """
+    return None if compute.scheduler.startswith("tcp://") else checked_files(compute)
 
 
 def checked_files(compute: ComputeTable) -> tuple[Path, Path, Path]:

@@ -21,10 +21,11 @@ import trio
 from nacl.public import PrivateKey
 
 from fsl_async.errors import MisuseError
+from parties.cluster.first_contact import check_certificates
 from parties.cluster.station import Station, StationSetup
 from parties.compute import ThreadLane
 from parties.deployment.blobs import blobs_owner, open_blobs
-from parties.deployment.compute import belongs_to, security_of
+from parties.deployment.compute import belongs_to, certificates_of, security_of
 from parties.deployment.process import load_kernels
 from parties.deployment.process_memory import collecting_seldom, keep_freed_memory
 from parties.deployment.supervisor import forbid_core_dumps, tell_supervisor
@@ -64,7 +65,8 @@ async def serve_worker(config: Path, *, task: str = "", threads: int = 0) -> Com
         threads: how many to compute with; 0: as the file says.
 
     Raises:
-        MisuseError: a file is missing or wrong, or the server has no cluster.
+        MisuseError: a file is missing or wrong, the server has no cluster, or its scheduler and this worker refuse each
+            other's certificates.
         StorageError: the blobs cannot be used.
         UnreachableError: the scheduler cannot be reached, or has ended.
     """
@@ -94,10 +96,10 @@ async def serve_worker(config: Path, *, task: str = "", threads: int = 0) -> Com
                         memory=file.compute.worker_memory_bytes or MEMORY_LIMIT,
                     )
                 )
+                compute, ready = file.compute, _tell("worker", name)
                 with scope, collecting_seldom():
-                    await run_worker(
-                        station, file.compute.scheduler, security, name, file.compute.worker_host, _tell("worker", name)
-                    )
+                    await trio.to_thread.run_sync(check_certificates, compute.scheduler, certificates_of(compute))
+                    await run_worker(station, compute.scheduler, security, name, compute.worker_host, ready)
             finally:
                 with trio.CancelScope(shield=True):
                     await blobs.aclose()

@@ -12,10 +12,11 @@ from fsl_async import kernels
 from fsl_async.errors import FslError, MisuseError, StorageError
 from parties.cluster.cluster import Cluster, ClusterAwayError, Members, WorkerLostError
 from parties.cluster.crew import PORTABLE, unfit
+from parties.cluster.first_contact import check_certificates
 from parties.cluster.orders import HelloReport, ReadOrder, ReadReport, decoded, encoded
 from parties.commands.preflight.findings import Doubt
 from parties.deployment.blobs import blobs_owner, open_once
-from parties.deployment.compute import checked_files, cluster_of
+from parties.deployment.compute import certificates_of, cluster_of
 from parties.settings.party_file import ServerFile
 from parties.settings.task_file import Deployment
 
@@ -31,9 +32,10 @@ def certificates(file: ServerFile) -> str:
     Raises:
         MisuseError: they cannot.
     """
-    if file.compute.scheduler.startswith("tcp://"):
+    found = certificates_of(file.compute)
+    if found is None:
         return f"none: {file.compute.scheduler} is on this host"
-    ca, certificate, key = checked_files(file.compute)
+    ca, certificate, key = found
     return f"{certificate} with {key}, under the authority of {ca}: whoever holds one of its certificates is trusted"
 
 
@@ -42,10 +44,11 @@ async def workers(file: ServerFile, deployment: Deployment) -> str:
 
     Raises:
         Doubt: the scheduler cannot be reached, or has no worker; a server waits for them.
-        MisuseError: a worker cannot be used.
+        MisuseError: a worker cannot be used, or the scheduler and this server refuse each other's certificates.
         StorageError: a worker cannot read the blobs.
     """
-    cluster = cluster_of(file.compute, deployment)
+    cluster = cluster_of(file, deployment)
+    await trio.to_thread.run_sync(check_certificates, cluster.where, certificates_of(file.compute))
     try:
         members = await _with_members(cluster, lambda members: _ask_all(cluster, members, file, deployment))
     except ClusterAwayError as error:

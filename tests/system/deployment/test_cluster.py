@@ -89,12 +89,13 @@ def test_a_round_on_a_cluster_is_exact_and_everything_ends(site):
         assert ended.code == 0, ended.words
     assert_sum(site, *CLIENTS)
     listening = {
-        (connection.laddr.port, name)
+        (connection.laddr, name)
         for name, process in site.running.items()
         for connection in psutil.Process(process.pid).net_connections("inet")
         if connection.status == psutil.CONN_LISTEN
     }
     assert len(listening) == len(site.running), f"one port each and no other: {listening}"
+    assert {address.ip for address, _ in listening} == {"127.0.0.1"}, f"the address that is named: {listening}"
     for name in ("s0", "s1", *workers, "scheduler"):
         assert site.stop(name) == 0, site.log(name)
 
@@ -172,7 +173,6 @@ def test_dask_that_cannot_read_proc_is_refused_with_the_unit_s_line(site):
     assert "ProcSubset=all" in " ".join(site.log("scheduler").split())
 
 
-@pytest.mark.slow
 def test_a_certificate_of_another_authority_is_refused_by_name_and_the_round_waits(site):
     give_cluster(site, "s0")
     site.start("scheduler", "s0", "scheduler", "s0.toml")
@@ -180,6 +180,12 @@ def test_a_certificate_of_another_authority_is_refused_by_name_and_the_round_wai
     write_certificates(site.home("s0"))  # of a new authority
     for server in ("s0", "s1"):
         site.serve(server)
+    site.start("worker", "s0", "worker", "s0.toml")
+    assert site.ended("worker") == 3
+    assert "is not of the authority of compute.ca" in " ".join(site.log("worker").split())
+    assert len(site.log("worker").splitlines()) < 8, site.log("worker")
+    checked = {each["check"]: each for each in site.run("s0", "preflight", "s0.toml").said["result"]["findings"]}
+    assert checked["workers"]["verdict"] == "bad"
     site.until("s0", r"the scheduler at tls://\S+ cannot be reached: .*certificate.*; what it computes waits")
     site.until("s0", '"round opened"')
 

@@ -59,6 +59,7 @@ MEETING = "tests/parties/server/peer/test_reconciliation.py"
 CONTRIBUTORS = "tests/system/security/test_contributors.py"
 COUNTS = "tests/fsl_async/server/test_contributors.py"
 COUNTING = "tests/fsl_async/protocols/test_transcripts_counting.py"
+DASK_APART = "tests/parties/cluster/test_dask_apart.py"
 ALONE = "tests/parties/server/test_protocols_alone.py"
 
 
@@ -1202,6 +1203,20 @@ GUARDS = (
         "self._revoked.get(key) or self._revoked.get(key[: PREFIX_DIGITS // 2])",
         "self._revoked.get(key)",
         ("tests/parties/server/test_token_clients.py",),
+    ),
+    Guard(
+        "the process that talks to Dask is shut out of the server's files",
+        "parties/cluster/dask_apart.py",
+        "confine(begin.certificates or (), tempfile.gettempdir())",
+        "begin.certificates",
+        (DASK_APART,),
+    ),
+    Guard(
+        "what workers send is whole numbers",
+        "parties/cluster/frames.py",
+        "if not NUMBERS.fullmatch(form.numbers) or",
+        "if",
+        (DASK_APART,),
     ),
 )
 

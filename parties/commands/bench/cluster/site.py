@@ -223,7 +223,7 @@ async def cluster(here: Site, count: int, lane: ComputeLane) -> AsyncIterator[Ha
     file = _write_file(here.folder, f"cluster-{count}.toml", write_cluster(here.folder))
     settings, deployment = HostFile.load(file).named(""), Deployment.load(here.folder / "task.toml")
     release = importlib.metadata.version("fsl-async")
-    crew = Crew(cluster_of(settings.compute, deployment), blobs_owner(deployment, 0), release)
+    crew = Crew(cluster_of(settings, deployment), blobs_owner(deployment, 0), release)
     async with trio.open_nursery() as processes:
         await processes.start(partial(_run, file, "scheduler"))
         async with trio.open_nursery() as nursery:  # is left first: it disconnects from a scheduler that is there
