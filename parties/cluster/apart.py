@@ -49,6 +49,8 @@ _log = logging.getLogger("parties.cluster")
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 """Variables of this process that the other one gets: others may hold credentials."""
 
+LEAVING_SECONDS = 3.0
+
 LONGEST_LINE = 1_000
 """Bytes of a line of the other process's stderr that go into this one's log."""
 
@@ -200,9 +202,12 @@ async def _log_lines(pipe: trio.abc.ReceiveStream) -> None:
 
 
 async def _end(process: trio.Process) -> None:
-    if process.poll() is None:
-        process.kill()
-    await process.wait()
+    """End a process by hanging up, so that it leaves its scheduler as it should; one that takes long is killed."""
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             await pipe.aclose()
+    with trio.move_on_after(LEAVING_SECONDS):
+        await process.wait()
+    if process.poll() is None:
+        process.kill()
+        await process.wait()

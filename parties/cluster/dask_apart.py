@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -183,7 +184,8 @@ class _Mouth:
         import trio
 
         async with self._turn:
-            with trio.CancelScope(shield=True):  # half a message would spoil all that follow
+            # Half a message would spoil all that follow; a server that is gone hears nothing.
+            with trio.CancelScope(shield=True), suppress(trio.BrokenResourceError):
                 for piece in (framed(message), *bulk):
                     await self._stream.send_all(piece)
 

@@ -28,6 +28,7 @@ from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.storage.blobs.folder_copy import copy_folder
 from parties.storage.decoding import decode_stored
+from parties.storage.last_backup import note_backup
 from parties.storage.sqlite_connections import ReadConnection
 from parties.storage.sqlite_file import copy
 
@@ -92,6 +93,7 @@ def back_up(file: ServerFile, target: Path, model: Path | None) -> Backup:
         if copied is not None:
             shutil.rmtree(copied, ignore_errors=True)
         raise
+    note_backup(source)
     return Backup(progress.server, source, target, target.stat().st_size, progress.settled, copied, size)
 
 

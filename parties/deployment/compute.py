@@ -20,6 +20,7 @@ from parties.deployment.blobs import blobs_owner
 from parties.server.round.engine import Engine
 from parties.settings.compute_table import ComputeTable
 from parties.settings.party_file import ServerFile
+from parties.settings.reading import OnDisk
 from parties.settings.task_file import Deployment
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def cluster_of(file: ServerFile, deployment: Deployment) -> Cluster:
     compute = file.compute
     if find_spec("distributed") is None:
         raise MisuseError(WITHOUT_DASK)
-    closed = (file.identity, *([file.store] if isinstance(file.store, Path) else []))
+    closed = (file.identity, *([file.store.path] if isinstance(file.store, OnDisk) else []))
     return DaskApart(compute.scheduler, certificates_of(compute), belongs_to(deployment), closed)
 
 

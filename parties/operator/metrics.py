@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib.metadata
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Final, get_args
 
 import msgspec
@@ -26,7 +28,7 @@ from prometheus_client import (
 )
 from prometheus_client.metrics_core import Metric
 
-from fsl_async.errors import FslError
+from fsl_async.errors import FslError, StorageError
 from fsl_async.protocols import ssa
 from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Refused
 from parties.events import (
@@ -47,7 +49,9 @@ from parties.events import (
     Violated,
     Warned,
 )
+from parties.files.disk import room
 from parties.status import PastRound, ServerStatus, TaskState
+from parties.storage.last_backup import backed_up_at
 
 __all__ = ["CONTENT_TYPE", "EXCLUSIONS", "OTHER", "STATES", "WARNINGS", "Metrics", "exposed"]
 
@@ -117,6 +121,7 @@ class Metrics:
         self._clients = _Clients(registry)
         self._traffic = _Traffic(registry)
         self._health = _Health(registry)
+        self._store = _Store(registry)
         self._blobs = _Blobs(registry)
         self._compute = _Compute(registry)
 
@@ -131,8 +136,17 @@ class Metrics:
         if stalled:
             self._health.stalls.inc()
 
-    def show(self, status: ServerStatus, state: TaskState = "running") -> None:
-        """Set the gauges from this status."""
+    def show(self, status: ServerStatus, state: TaskState = "running", store: str = "", ready: bool = True) -> None:
+        """Set the gauges from this status.
+
+        Args:
+            status: the server's.
+            state: where the task is.
+            store: the path of its store; empty or "memory": it has none on a disk.
+            ready: whether it can take part in rounds.
+        """
+        self._health.ready.set(ready)
+        self._store.show(store)
         self._rounds.show(status)
         self._clients.connected.set(status.clients_connected)
         self._health.peer.set(status.peer_connected)
@@ -302,6 +316,7 @@ class _Health:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.peer = Gauge("fsl_peer_connected", "1 while the other server is connected.", registry=registry)
+        self.ready = Gauge("fsl_ready", "1 while the task can take part in rounds.", registry=registry)
         self.task = Gauge("fsl_task_state", "1 for where the task is.", ["state"], registry=registry)
         self.lag = Histogram(
             "fsl_event_loop_lag_seconds", "How late tasks run.", buckets=LAG_BUCKETS, registry=registry
@@ -311,7 +326,12 @@ class _Health:
         self._budget = Gauge("fsl_memory_budget_bytes", "Memory for messages.", ["of"], registry=registry)
         self._warned = Counter("fsl_warnings", "Warnings.", ["about"], registry=registry)
         self._violated = Counter("fsl_violations", "Violations of the protocol.", ["kind"], registry=registry)
-        self._about, self._kind = _Label(WARNINGS), _Label(get_args(EvidenceKind))
+        kinds = get_args(EvidenceKind)
+        self._about, self._kind = _Label(WARNINGS), _Label(kinds)
+        for about in WARNINGS:  # one that begins at 1 is no increase to Prometheus
+            self._warned.labels(about)
+        for kind in kinds:
+            self._violated.labels(kind)
 
     def hear(self, event: ServerEvent) -> None:
         match event:
@@ -351,6 +371,23 @@ class _Compute:
         self._sealed.set(engine.sealed if engine else math.nan)
         self._again.set(engine.given_again if engine else math.nan)
         self._bytes.set(engine.bytes_taken if engine else math.nan)
+
+
+class _Store:
+    """Metrics of the file that must not be lost."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._free = Gauge("fsl_store_free_bytes", "Bytes that are free for the store.", registry=registry)
+        self._backup = Gauge("fsl_backup_timestamp_seconds", "When the last backup was made.", registry=registry)
+
+    def show(self, store: str) -> None:
+        self._free.set(math.nan)
+        self._backup.set(math.nan)
+        if store in ("", "memory"):
+            return
+        with suppress(StorageError):
+            self._free.set(room(Path(store)))
+        self._backup.set(backed_up_at(Path(store)))
 
 
 class _Blobs:

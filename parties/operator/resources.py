@@ -240,7 +240,8 @@ class Resources:
     async def _metrics(self, request: Request) -> Response:
         tasks = self._desk.tasks()
         for task in tasks:
-            task.observer.metrics.show(task.overview.status(), task.standing().state)
+            standing, ready = task.standing(), not await _missing(task)
+            task.observer.metrics.show(task.overview.status(), standing.state, standing.store, ready)
         each = [(task.name, task.observer.metrics) for task in tasks]
         return Response(HTTPStatus.OK, CONTENT_TYPE, exposed(self._desk.process.metrics, each))
 
