@@ -6,7 +6,8 @@ digest of the bytes and is in every message of the round; nothing here is secret
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from collections.abc import Callable
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import msgpack
@@ -24,7 +25,10 @@ from fsl_async.union import UnionBlock, aligned_task, union_task
 VERSION = 1
 LAST_ROUND = 2**32
 MOST_CARRIERS = 4_096
-"""Clients whose carrier is remembered, because it is asked for again and again while they submit."""
+"""Clients of a round whose carrier is remembered, because it is asked for again and again while they submit."""
+
+RECENT_ROUNDS = 8
+"""Rounds of which that is remembered: of several tasks in one process, each has one or two."""
 
 MODEL_DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 
@@ -228,10 +232,15 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def carrier(self, client: str) -> int:
         """Which server carries this client's public part; alternates over clients and rounds."""
-        return _carrier(self.hash_seed, self.number, client)
+        return _carriers(self.hash_seed, self.number)(client)
 
 
-@lru_cache(maxsize=MOST_CARRIERS)
+@lru_cache(maxsize=RECENT_ROUNDS)
+def _carriers(hash_seed: bytes, number: int) -> Callable[[str], int]:
+    """Tells the carriers of one round, and remembers them; they are forgotten with the round, not after thousands."""
+    return lru_cache(maxsize=MOST_CARRIERS)(partial(_carrier, hash_seed, number))
+
+
 def _carrier(hash_seed: bytes, number: int, client: str) -> int:
     return digest(Domain.CARRIER, hash_seed, number.to_bytes(8, "little"), client.encode())[0] & 1
 

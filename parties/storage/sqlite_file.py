@@ -51,6 +51,8 @@ PRESSING_LOG_BYTES: Final = LOG_BYTES * 3 // 2  # after so much it does not wait
 LONGEST_LOG_BYTES: Final = 2 * LOG_BYTES
 """No longer than this, but for one commit that is larger by itself, and while another process copies the store."""
 BUSY_SECONDS: Final = 5.0
+CACHE_KIB: Final = 512
+"""Memory for pages that each connection keeps: the system has them as well, and a server's would grow for hours."""
 COPIED_PAGES: Final = 1024
 """Copied at a time."""
 
@@ -96,7 +98,9 @@ def connect(path: Path) -> sqlite3.Connection:
         StorageError: the file cannot be opened.
     """
     with translated(path):
-        return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        return connection
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:

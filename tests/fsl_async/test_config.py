@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsl_async import Dense, MisuseError, PeerViolationError, Ring, Sparse, Task
+from fsl_async import config as round_config
 from fsl_async.config import BlockModel, Draw, RoundConfig, ServerKeys, describe_model
 from fsl_async.differences import first_difference
 from fsl_async.digests import Domain, digest
@@ -22,6 +25,7 @@ from tests.support.cases import in_turn
 from tests.support.machine_scenes import config_of, key
 
 CONFIG = config_of()
+LruCache = type(round_config._carriers)
 UNION = (UnionBlock("a", 7, key(1)),)
 SMALL = {"union": (UnionBlock("a", 3, key(1)),), "plain": (BlockModel("a", "f4", key(2)),)}
 """A union that moves plainly."""
@@ -224,6 +228,18 @@ def test_trees_outlive_their_round_and_conversion_keys_do_not() -> None:
     assert first.placement_key(0) == later.placement_key(0)
     assert first.convert_key(0, b"") != later.convert_key(0, b"")
     assert (first.epoch, later.epoch) == (4, 7)
+
+
+def test_carriers_are_remembered_for_some_rounds_alone() -> None:
+    for number in range(1, 100):
+        for client in ("alice", "bob"):
+            config_of(number, session=1).carrier(client)
+    remembered = [each for each in gc.get_objects() if isinstance(each, LruCache) and _is_of_a_round(each.__wrapped__)]
+    assert sum(each.cache_info().currsize for each in remembered) == 2 * round_config.RECENT_ROUNDS
+
+
+def _is_of_a_round(function: Any) -> bool:
+    return isinstance(function, partial) and function.func is round_config._carrier
 
 
 def test_carriers_alternate_over_clients_and_rounds() -> None:
