@@ -204,6 +204,7 @@ def _messages() -> dict[str, Any]:
         (messages.AskedList(number=3), b"names"),
         (messages.Forward(round_id=round_id, client=CLIENT, purpose="retrieve", query=1), b"part"),
         (messages.Closing(round_id), b""),
+        (messages.Held(round_id, 3), b""),
         (messages.RosterList(round_id), b"list"),
         (messages.Proofs(round_id), b"list"),
         (messages.RowCounts(round_id), b"counts"),

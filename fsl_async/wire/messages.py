@@ -6,8 +6,8 @@ client can never be made to read a server's internal message, nor a server a loc
 
     client → server    AskTask Enter Retrieve Recall Download Submit Hint AskOutcome
     server → client    TaskIs Opened Answer Block Receipt Finished Refused
-    server → server    Known TossCommitment TossReveal AskedList Forward Closing RosterList Proofs Commitment Share
-                       AskPieces SharePiece Conclusion Abort
+    server → server    Known TossCommitment TossReveal AskedList Forward Closing Held RosterList Proofs RowCounts
+                       Commitment Share AskPieces SharePiece Conclusion Abort
 """
 
 from __future__ import annotations
@@ -251,6 +251,18 @@ class Closing(Message, frozen=True, tag="closing"):
     round_id: bytes
 
 
+class Held(Message, frozen=True, tag="held"):
+    """How many submissions of clients that the receiver carries this server has in full, in a round that is open.
+
+    A server says so once it has as many submissions as close the round by its schedule, or has been told so, and again
+    whenever that number grows: it knows of every client that the other one carries that both have its submission, and
+    nothing of those that it carries itself.
+    """
+
+    round_id: bytes
+    clients: Annotated[int, msgspec.Meta(ge=0)]
+
+
 class RosterList(Message, frozen=True, tag="roster"):
     """The submissions a server has in full; the bulk is the packed list."""
 
@@ -318,7 +330,7 @@ class Abort(Message, frozen=True, tag="abort"):
 FromClient: TypeAlias = AskTask | Enter | Retrieve | Recall | Download | Submit | Hint | AskOutcome
 FromServer: TypeAlias = TaskIs | Opened | Answer | Block | Receipt | Finished | Refused
 OfRound: TypeAlias = (
-    Closing | RosterList | Proofs | RowCounts | Commitment | Share | AskPieces | SharePiece | Conclusion | Abort
+    Closing | Held | RosterList | Proofs | RowCounts | Commitment | Share | AskPieces | SharePiece | Conclusion | Abort
 )
 """What the servers say to each other in an open round, besides what they forward."""
 

@@ -36,6 +36,7 @@ from fsl_async.wire.messages import (
     Conclusion,
     Forward,
     FromPeer,
+    Held,
     Known,
     Proofs,
     RosterList,
@@ -244,6 +245,7 @@ class Actor:
                 await self.sequence.take_asked(message, bulk)
             case (
                 Closing()
+                | Held()
                 | RosterList()
                 | Proofs()
                 | RowCounts()

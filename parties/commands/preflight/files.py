@@ -169,7 +169,10 @@ def rounds(file: ServerFile, task: Task) -> str:
         ends.append("when all that were drawn have submitted")
     if file.rounds.seconds:
         ends.append(f"after {file.rounds.seconds:g} s")
-    return f"a round runs {task.protocol} and closes {' or '.join(ends)}"
+    text = f"a round runs {task.protocol} and closes {' or '.join(ends)}"
+    if task.protocol != "psr" and (file.rounds.clients or task.max_clients) <= task.quorum:
+        return f"{text}: as few as it needs, so that one which is not counted aborts it; let it close after some more"
+    return text
 
 
 def model_bytes(task: Task) -> int:

@@ -20,6 +20,7 @@ from fsl_async.wire.messages import (
     Closing,
     Commitment,
     Conclusion,
+    Held,
     OfRound,
     Proofs,
     RosterList,
@@ -85,6 +86,9 @@ class Aggregation:
         self.state: ssa.Round = ssa.Open()
         self._steps: dict[tuple[int, int], tuple[ssa.Round, Event, ssa.Round]] = {}
         self._report: RoundReport | None = None
+        self._peer_holds = 0
+        self._told_held: int | None = None
+        self._is_asked = False
         self._effects: tuple[ssa.Round, tuple[ssa.Effect, ...]] | None = None
         counts = task.min_contributors is not None
         bound = terms_of(config.shape)
@@ -139,11 +143,30 @@ class Aggregation:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many submissions are in as close the round at once."""
+        """Whether as many submissions are in with both servers as close the round at once.
+
+        A client whose submission only its carrier has would otherwise close rounds that then lack clients.
+        """
         return self._fills(self.state)
 
     def _fills(self, state: ssa.Round) -> bool:
-        return isinstance(state, ssa.Open) and len(state.entries) >= self._begun.enough
+        if not isinstance(state, ssa.Open) or len(state.entries) < self._begun.enough:
+            return False
+        held = self._held(state)  # which the peer carries, and so has as well
+        return held + min(len(state.entries) - held, self._peer_holds) >= self._begun.enough
+
+    def _held(self, state: ssa.Open) -> int:
+        """How many submissions are in of clients that the peer carries."""
+        config, server = self._begun.config, self.terms.server
+        return sum(1 for client in state.entries if config.carrier(client) != server)
+
+    def tell_held(self) -> None:
+        """Tell the peer how many of its clients' submissions are here, if one of the servers has enough to close."""
+        if isinstance(state := self.state, ssa.Open) and (self._is_asked or len(state.entries) >= self._begun.enough):
+            held = self._held(state)
+            if held != self._told_held:
+                self._told_held = held
+                self._outbox.tell_held(held)
 
     @property
     def takes_requests(self) -> bool:
@@ -325,6 +348,8 @@ class Aggregation:
 
     def resend(self) -> None:
         """Send again what the state says the peer may lack."""
+        self._told_held = None
+        self.tell_held()
         for effect in self.effects():
             if isinstance(effect, ssa.Send | ssa.SendCounts | ssa.SendShare):
                 self._outbox.send(effect)
@@ -332,13 +357,18 @@ class Aggregation:
     async def read(self, message: OfRound, bulk: memoryview) -> Event | None:
         """The event that a message of the peer's is; a share of the sum or of the counts is stored first.
 
-        None where it is no event by itself: the list of the peer's share, or a piece that is not the last.
+        None where it is no event by itself: how many submissions the peer holds, the list of its share, or a piece that
+        is not the last.
 
         Raises:
             PeerViolationError: it contradicts what the peer said before, or comes where no honest server sends it.
         """
         peer, most = self.terms.peer, self._begun.config.task.max_clients
         match message:
+            case Held(clients=clients):
+                self._peer_holds, self._is_asked = clients, True
+                self.tell_held()
+                return None
             case RosterList():
                 entries = await self._unpacked(partial(unpack_digests, bulk, most, peer), bulk)
                 if others := sorted(client for client in entries if not self._begun.is_drawn(client)):

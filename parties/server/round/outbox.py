@@ -16,7 +16,7 @@ from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
 from fsl_async.protocols import psr, ssa
-from fsl_async.wire.messages import AskPieces, Forward, SharePiece
+from fsl_async.wire.messages import AskPieces, Forward, Held, SharePiece
 from fsl_async.wire.share_pieces import packed_pieces
 from parties.server.peer.link import PeerLink
 from parties.server.round.records import RoundRecords
@@ -61,6 +61,10 @@ class Outbox:
                 self._link.post_stored(message, partial(self._fetch, partial(self._list, share)))
             case _:
                 assert_never(effect)
+
+    def tell_held(self, clients: int) -> None:
+        """Say how many submissions are here of clients that the peer carries."""
+        self._link.post(Held(self._round_id, clients))
 
     async def send_pieces(self, share: bytes, first: int) -> bool:
         """Send the pieces of our share from one on; whether they were not asked for before, since the servers met.

@@ -116,7 +116,7 @@ class RoundRun:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many submissions are in as close the round at once."""
+        """Whether as many submissions are in with both servers as close the round at once."""
         return self.course.is_full
 
     @property
@@ -268,6 +268,7 @@ class RoundRun:
         while together := self.aggregation.together(waiting):
             waiting = waiting[waiting.index(together[-1]) + 1 :]
             await self.take(*together)
+            self.aggregation.tell_held()
             if self.is_full:
                 await self.take(CloseRound())
 
@@ -321,6 +322,8 @@ class RoundRun:
             event = await self.course.read(message, bulk)
             if event is not None:
                 await self.take(event)
+            elif self.is_full:  # by what the peer has just said to hold
+                await self.take(CloseRound())
         except UnexpectedEvent as error:
             raise PeerViolationError(self.peer, f"speaks out of turn: {error}") from error
 

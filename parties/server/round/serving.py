@@ -14,6 +14,7 @@ from fsl_async.wire.messages import (
     Closing,
     Commitment,
     Conclusion,
+    Held,
     OfRound,
     Proofs,
     RosterList,
@@ -194,7 +195,7 @@ class Serving:
                 return psr.PeerConclusion(outcome)
             case Abort(explanation=explanation):
                 return psr.PeerAbort(explanation)
-            case RosterList() | Proofs() | RowCounts() | Commitment() | Share() | AskPieces() | SharePiece():
+            case Held() | RosterList() | Proofs() | RowCounts() | Commitment() | Share() | AskPieces() | SharePiece():
                 what = type(message).__name__
                 raise PeerViolationError(self.terms.peer, f"sends a {what} in a round that only serves retrievals")
             case _:

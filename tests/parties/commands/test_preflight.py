@@ -279,6 +279,11 @@ async def test_too_few_clients_are_doubtful(folder):
     assert "lists 0 clients, and no round is done with fewer than 2" in (await found(folder / "S0"))["clients"].text
 
 
+async def test_a_round_that_closes_with_as_few_as_it_needs_is_advised_to_wait_for_more(folder):
+    assert "as few as it needs" not in (await found(folder / "S0"))["rounds"].text
+    assert "let it close after some more" in (await found(folder / "S0", FSL_ASYNC_ROUNDS_CLIENTS="2"))["rounds"].text
+
+
 async def test_a_store_on_another_hosts_disk_is_found(folder, monkeypatch, tmp_path):
     mounts = tmp_path / "mountinfo"
     mounts.write_text("36 35 98:0 / / rw shared:1 - nfs4 elsewhere:/disk rw\n")

@@ -6,11 +6,14 @@ import pytest
 import trio
 
 from fsl_async.errors import MisuseError
+from fsl_async.wire.messages import Message, Submit
 from parties import RoundClosedError, simulate
+from parties.server.limits import Schedule
 from tests.parties.server.test_protocols_alone import PSR
 from tests.parties.server.test_restart import MODEL, TASK, clients, house, take_part, update
-from tests.support.shop import Shop, assert_exact, opened
+from tests.support.shop import Shop, assert_exact, meddled, opened
 from tests.support.shop import take_part as shop_with
+from transport import MemoryNetwork
 
 # ---- the other server follows
 
@@ -114,3 +117,33 @@ async def test_a_server_killed_as_it_closes_has_closed_the_round_or_is_asked_aga
             assert home.server[0].status().rounds_done == int(recorded)
             assert await home.server[0].close_now(1) == 2
         assert told == {"anna": True, "ben": True}
+
+
+# ---- by the number of submissions
+
+
+async def test_half_a_submission_closes_no_round(nursery, autojump_clock):
+    """Only its carrier has it, and the round needs both of the clients that close it."""
+    memory = MemoryNetwork()
+    shop = Shop(nursery, transports=(memory, memory), listen_at=("S0", "S1"), schedule=Schedule(clients=2))
+    await shop.open()
+
+    async def to_the_carrier_alone(address: str, message: Message, data: bytes) -> bytes | None:
+        if not isinstance(message, Submit):
+            return data
+        return data if address == f"S{shop.servers[0].running.config.carrier('mallory')}" else None
+
+    honest = (shop.client(name, transport=memory) for name in ("anna", "ben"))
+    mallory = meddled(shop.client("mallory", transport=memory), outgoing=to_the_carrier_alone)
+    async with opened(mallory, *honest) as (_, anna, ben), trio.open_nursery() as vain:
+        vain.start_soon(shop_with, mallory)
+        await trio.sleep(1)
+        await shop_with(anna)
+        runs = [await server.next_round(0) for server in shop.servers]
+        await trio.sleep(10)
+        assert sorted(run.course.submissions for run in runs) == [1, 2]
+        assert all(run.is_open for run in runs)
+        await shop_with(ben)
+        for server, run in zip(shop.servers, runs, strict=True):
+            assert_exact(await server.settled_outcome(run), "anna", "ben")
+        vain.cancel_scope.cancel()

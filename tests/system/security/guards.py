@@ -127,6 +127,13 @@ GUARDS = (
         (ALONE,),
     ),
     Guard(
+        "a round is closed by what both servers have",
+        "parties/server/round/aggregating.py",
+        "return held + min(len(state.entries) - held, self._peer_holds) >= self._begun.enough",
+        "return True",
+        ("tests/parties/server/test_closing.py",),
+    ),
+    Guard(
         "a round of retrievals has one outcome",
         "fsl_async/protocols/psr/transitions.py",
         "if event.outcome != terms.outcome:",
