@@ -74,9 +74,9 @@ def anonymous_memory(process: int) -> int:
     return KIB * int(status.split("RssAnon:")[1].split()[0])
 
 
-async def measure(folder: Path, rounds: int, progress: Callable[[str, int], None]) -> tuple[Seen, Seen]:
+async def measure(folder: Path, rounds: int, seed: int, progress: Callable[[str, int], None]) -> tuple[Seen, Seen]:
     """Let two servers live through so many rounds."""
-    site = lay_out(folder, TASK, CLIENTS, {"clients": len(CLIENTS)}, np.random.default_rng(1))
+    site = lay_out(folder, TASK, CLIENTS, {"clients": len(CLIENTS)}, np.random.default_rng(seed))
     servers = [
         Child(name, python_module("parties", "serve", site.server_file(index)), site.log(name), lambda _: None)
         for index, name in enumerate(SERVERS)
@@ -127,9 +127,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3000)
     parser.add_argument("--warm-up", type=int, default=500, help="rounds in which caches may become full")
+    parser.add_argument("--seed", type=int, default=1, help="draws the model")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fsl-async-memory-") as folder, shown(options.rounds) as progress:
-        seen = trio.run(measure, Path(folder), options.rounds, progress)
+        seen = trio.run(measure, Path(folder), options.rounds, options.seed, progress)
     growth = [each.growth(options.warm_up) for each in seen]
     table = Table("what", *SERVERS, title=f"{options.rounds} tiny rounds, growth after {options.warm_up}")
     table.add_row("anonymous memory at the end", *(f"{each.memory[-1] / KIB:,.0f} KiB" for each in seen))

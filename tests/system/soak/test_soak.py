@@ -14,8 +14,9 @@ import trio
 
 from fsl_async.costs.scaling import ANOTHER_MACHINE
 from parties.commands.plan.constants_file import save_constants
+from parties.storage.sqlite_file import LONGEST_LOG_BYTES
 
-from . import crowd, hostile, kills, large, large_round
+from . import crowd, hostile, kills, large, large_round, memory
 from .children import Child, ChildFailedError, python_module
 
 SEED = 3
@@ -83,6 +84,14 @@ def test_large_submissions_are_measured(monkeypatch, capsys):
     assert code == 0
     assert [len(way["submit_seconds"]) for way in told["ways"]] == [2]
     assert told["bounded"] == (told["most_needed_mib"] <= told["allowed_mib"])
+
+
+@pytest.mark.slow
+def test_the_memory_of_tiny_rounds_is_measured(monkeypatch, capsys):
+    code, told = run(monkeypatch, capsys, memory, "--rounds", 6, "--warm-up", 2)
+    assert code == (1 if max(told["growth"]) > told["asked"] else 0)
+    assert [len(each) for each in told["memory_kib"]] == [6, 6]
+    assert max(told["longest_log"]) <= LONGEST_LOG_BYTES
 
 
 def test_an_error_of_a_child_is_told_with_its_last_words(tmp_path):
