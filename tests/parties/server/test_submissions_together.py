@@ -13,6 +13,7 @@ import trio
 from fsl_async.errors import StorageError
 from fsl_async.protocols import ssa
 from fsl_async.protocols.ssa import transitions
+from fsl_async.wire.messages import Held
 from parties.compute import InlineLane
 from parties.server.limits import Schedule
 from parties.server.round.run import RoundRun
@@ -90,6 +91,7 @@ async def test_all_that_wait_are_one_commit_and_each_has_a_record_of_its_own() -
 
 async def test_a_round_that_is_full_in_the_middle_takes_no_more() -> None:
     async with opened(enough=3) as (shop, run):
+        await run.take_message(Held(run.round_id, clients=5), memoryview(b""))  # S1 has all that S0 carries
         await run.enter(WAITING)
         assert shop.store.commits == [3, 1]
         assert isinstance(run.state, ssa.Closed)
