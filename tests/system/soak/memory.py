@@ -126,7 +126,7 @@ def main() -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3000)
-    parser.add_argument("--warm-up", type=int, default=500, help="rounds in which caches may become full")
+    parser.add_argument("--warm-up", type=int, default=1000, help="rounds in which caches may become full")
     parser.add_argument("--seed", type=int, default=1, help="draws the model")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fsl-async-memory-") as folder, shown(options.rounds) as progress:
