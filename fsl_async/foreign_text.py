@@ -8,6 +8,9 @@ again.
 
 from __future__ import annotations
 
+SERVERS = ("S0", "S1")
+"""The servers' names, which no client can have."""
+
 LONGEST_NAME = 64
 LONGEST_TEXT = 256
 """Bytes of a text in a message, or in a round's report."""
@@ -18,6 +21,11 @@ def is_name(name: object) -> bool:
     return (
         isinstance(name, str) and 1 <= len(name) <= LONGEST_NAME and name.isprintable() and not set(name) & {'"', "\\"}
     )
+
+
+def is_client_name(name: object) -> bool:
+    """Whether a client may have this name: it is not a server's."""
+    return is_name(name) and name not in SERVERS
 
 
 def printable(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 import runpy
@@ -15,11 +16,14 @@ from nacl.bindings import crypto_aead_chacha20poly1305_ietf_decrypt, crypto_aead
 from nacl.signing import VerifyKey
 from noise.connection import Keypair, NoiseConnection
 
+from fsl_async import PeerViolationError
 from fsl_async.wire import messages
+from fsl_async.wire.codec import decode
 from tests import ROOT
 from tests.support import reference
 from tests.support.cases import in_turn
 from tests.support.wire_page import PAGE, VECTORS, H, K, le, of
+from transport.preamble import PROTOCOL_VERSION
 
 DOCS = ROOT / "docs"
 
@@ -27,6 +31,16 @@ DOCS = ROOT / "docs"
 def test_the_library_makes_these_examples():
     made = runpy.run_path(str(DOCS / "generate_wire_vectors.py"))["text"]()
     assert made == (DOCS / "wire-vectors.json").read_text(encoding="utf-8"), "`make docs` writes the file again"
+
+
+OF_A_VERSION = {5: "090562c2e99143a582034f3df881ab6b"}
+"""The examples' digest, by the protocol's version. If it differs, bytes may have changed that others depend on: raise
+`PROTOCOL_VERSION`, unless that was done since the last release or there are only more examples, and write both here."""
+
+
+def test_examples_belong_to_the_version_of_the_protocol():
+    made = (DOCS / "wire-vectors.json").read_bytes()
+    assert {PROTOCOL_VERSION: hashlib.blake2b(made, digest_size=16).hexdigest()} == OF_A_VERSION
 
 
 # ---- digests
@@ -191,6 +205,23 @@ def test_a_message_has_the_fields_of_the_page_in_its_order(name):
         assert head.get(field) != default or field not in head
     shown = {field: value for field, value in case["fields"].items() if field != "type"}
     assert {field: value.hex() if isinstance(value, bytes) else hexed(value) for field, value in head.items()} == shown
+
+
+@pytest.mark.parametrize("why", VECTORS["refused"])
+def test_another_encoding_of_a_message_is_refused(why):
+    came = of(VECTORS["refused"][why])
+    with pytest.raises(PeerViolationError):
+        decode(came, messages.FromClient | messages.FromServer, "whoever sent it")
+
+
+def test_who_compares_what_it_read_with_its_one_encoding_refuses_the_other_encodings():
+    of_form = list(VECTORS["refused"].items())[:9]
+    for name, came in [*((name, case["bytes"]) for name, case in VECTORS["messages"].items()), *of_form]:
+        head, bulk = read_message(of(came))
+        fields = {"type": ..., **fields_of(head["type"])}
+        kept = {field: head[field] for field, default in fields.items() if field in head and head[field] != default}
+        again = msgpack.packb(kept) + (b"\xc6" + len(bulk).to_bytes(4, "big") + bulk if bulk else b"")
+        assert (again == of(came)) == (name in VECTORS["messages"]), name
 
 
 def hexed(value: Any) -> Any:

@@ -16,6 +16,7 @@ everything, and a peer that hangs while its system still acknowledges what comes
 very long.
 
 A failure to receive breaks the channel as well: after forged, cut or malformed records no more messages are returned.
+Only to a peer that is authenticated and broke the rules of records can something be sent even then: why it is over.
 A message that is refused because of its length or its pace is only left unread.
 """
 
@@ -33,7 +34,7 @@ import trio
 
 from fsl_async.errors import ChannelError, MisuseError
 from transport.arriving import Arriving, Passing, Progress, Quiet, Room, endless, make_room, unseen
-from transport.errors import ChannelClosedError, MessageTooLongError, SilentPeerError
+from transport.errors import ChannelClosedError, MessageTooLongError, RecordError, SilentPeerError
 from transport.pace import UNHURRIED, Pace, Stopwatch
 from transport.preamble import Role
 from transport.records import Announced, Body, Event, Finished, NeedData, RecordReader, RecordWriter
@@ -471,9 +472,11 @@ class SecureChannel(Channel):
             raise stopwatch.too_slow()
 
     def _next_event(self) -> Event:
-        """Returns what the bytes so far mean; where they are wrong, the sending direction breaks as well."""
+        """Returns what the bytes so far mean; where they are not the peer's, the sending direction breaks as well."""
         try:
             return self._reader.next_event()
+        except RecordError:
+            raise
         except ChannelError as error:
             self._writer.abandon(str(error))
             raise

@@ -11,8 +11,8 @@ Rules kept here, by both sides:
 - Of every 1,024 records the last is a REKEY, and a REKEY is nowhere else; both sides then replace their key.
 - CLOSE stands between messages and nothing follows it. A stream that ends without it has been cut.
 - PING stands between messages and means nothing; it keeps a connection in use.
-- A message's records fill it exactly: none is empty, none exceeds the announced total, END comes with its last byte.
-  Only an empty message has an END without bytes.
+- A message's records fill it exactly: each but the last is full, none exceeds the announced total, END comes with its
+  last byte. Only an empty message has an END without bytes.
 - The first violation, or the first ciphertext that does not decrypt, breaks the reader for good. Nothing of a record
   is given out before all of it has been authenticated.
 """
@@ -324,6 +324,10 @@ class RecordReader:
                 self._violation(f"{kind} is not a record type")
 
     def _read_message(self, body: memoryview, last: bool) -> None:
+        if not last and len(body) < _BODY_SIZE:
+            self._violation(
+                f"a MORE record has {len(body):,} bytes and not {_BODY_SIZE:,}: each before the last is full"
+            )
         match self._state:
             case _Inside(missing=missing):
                 if not body:

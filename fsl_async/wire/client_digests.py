@@ -16,12 +16,10 @@ import msgspec
 
 from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import PeerViolationError
-from fsl_async.foreign_text import LONGEST_NAME, is_name
+from fsl_async.foreign_text import LONGEST_NAME, is_client_name
 
 ClientDigests: TypeAlias = dict[str, bytes]
 _Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
-
-SERVERS = ("S0", "S1")
 
 
 def pack_digests(entries: Mapping[str, bytes]) -> bytes:
@@ -45,6 +43,6 @@ def unpack_digests(data: bytes | memoryview, limit: int, sender: str, entry_byte
     if any(len(value) != entry_bytes for value in entries.values()) or pack_digests(entries) != bytes(data):
         raise PeerViolationError(sender, "sent a list of clients that is not in canonical form")
     for client in entries:
-        if client in SERVERS or not is_name(client):
+        if not is_client_name(client):
             raise PeerViolationError(sender, f"sent a list of clients with {client!r} on it, which names no client")
     return entries

@@ -13,8 +13,7 @@ import msgpack
 import msgspec
 
 from fsl_async.errors import PeerViolationError
-from fsl_async.foreign_text import LONGEST_NAME, is_name
-from fsl_async.wire.client_digests import SERVERS
+from fsl_async.foreign_text import LONGEST_NAME, is_client_name
 
 LONGEST_PACKED_NAME = 4 * LONGEST_NAME + 5
 
@@ -39,7 +38,7 @@ def unpack_names(data: bytes | memoryview, limit: int, sender: str) -> tuple[str
     if len(names) > limit:
         raise PeerViolationError(sender, f"sent a list of {len(names)} names, at most {limit} are allowed")
     for name in names:
-        if name in SERVERS or not is_name(name):
+        if not is_client_name(name):
             raise PeerViolationError(sender, f"sent a list of names with {name!r} on it, which names no client")
     if len(set(names)) != len(names) or pack_names(names) != bytes(data):
         raise PeerViolationError(sender, "sent a list of names that is not in canonical form")

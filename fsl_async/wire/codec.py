@@ -6,12 +6,16 @@ of your own, for which `MessageSet` checks it.
 A message on the wire is one MessagePack map (at most 64 KiB), then, where the message carries bulk data, one
 MessagePack `bin` that ends the message. The bulk is handed on as a view of the received bytes: it is never copied and
 never re-encoded.
+
+A message has one encoding: the map that was read is encoded again, and must be the bytes that came. So fields in
+another order, a key twice, a number in a longer form or a default that is spelled out are refused, by whoever reads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import Any, Generic, NamedTuple, TypeVar, get_args
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
 import msgpack
 import msgspec
@@ -38,7 +42,17 @@ class Message(Discreet, frozen=True, tag_field="type", forbid_unknown_fields=Tru
             price: int
 
     Fields are public to the receiver; one that is named in `hidden` is not printed.
+
+    Attributes:
+        carries_bulk: whether bulk data may follow.
     """
+
+    carries_bulk: ClassVar[bool] = True
+
+
+def also(what: str, holds: Callable[[Any], bool]) -> msgspec.Meta:
+    """What a field must be that its type cannot say: in words, and the check that readers make."""
+    return msgspec.Meta(extra={what: holds})
 
 
 class MessageSet:
@@ -121,7 +135,7 @@ def encode(message: Message, *bulk: Buffer) -> list[Buffer]:
     Raises:
         MisuseError: more bulk than one message carries.
     """
-    head = msgpack.packb(msgspec.to_builtins(message, builtin_types=(bytes,)))
+    head = _encoded(message)
     size = sum(len(part) for part in bulk)
     if not size:
         return [head]
@@ -130,6 +144,22 @@ def encode(message: Message, *bulk: Buffer) -> list[Buffer]:
             f"{size:,} bytes in one message; {BULK_LIMIT:,} are the most. Split the block into several of fewer rows"
         )
     return [head, bytes([_BIN32]) + size.to_bytes(4, "big"), *bulk]
+
+
+def _encoded(message: Message) -> bytes:
+    """The head of a message: equal messages are equal bytes, so what has no order of its own is sorted."""
+    plain = msgspec.to_builtins(message, builtin_types=(bytes,), order="deterministic")
+    for name, default in _left_out(type(message)):  # msgspec leaves the default object out, and not its equals
+        if name in plain and plain[name] == default:
+            del plain[name]
+    return bytes(msgpack.packb(plain))
+
+
+@cache
+def _left_out(kind: type[Message]) -> tuple[tuple[str, Any], ...]:
+    """The fields of a message that are left out where they have their defaults, and these."""
+    fields = msgspec.structs.fields(kind) if kind.__struct_config__.omit_defaults else ()
+    return tuple((each.encode_name, each.default) for each in fields if each.default is not msgspec.NODEFAULT)
 
 
 def decode(data: Buffer, union: Any, sender: str) -> Received[Any]:
@@ -141,7 +171,7 @@ def decode(data: Buffer, union: Any, sender: str) -> Received[Any]:
         sender: whom to name when it is not one of them.
 
     Raises:
-        PeerViolationError: anything but one well-formed message of the union, with bulk of the size it declares.
+        PeerViolationError: anything but the one encoding of a message of the union, with bulk of the size it declares.
     """
     view = memoryview(data)
     begun = decode_beginning(view, len(view), union, sender)
@@ -158,13 +188,16 @@ def decode_beginning(data: Buffer, total: int, union: Any, sender: str) -> Begun
         sender: whom to name when it is not one of them.
 
     Raises:
-        PeerViolationError: it begins no well-formed message of the union, with bulk of the size it declares.
+        PeerViolationError: it does not begin as the one encoding of a message of the union, with bulk of the size it
+            declares.
     """
     view = memoryview(data)
     try:
         plain, used = _unpack_head(view)
         # Without builtin_types text would pass for bytes, as base64.
         message = msgspec.convert([plain], _only(union), builtin_types=(bytes,)).message
+        _refuse_wrong(message)
+        _refuse_other_forms(message, bytes(view[:used]))
     except (
         ValueError,
         TypeError,
@@ -174,7 +207,12 @@ def decode_beginning(data: Buffer, total: int, union: Any, sender: str) -> Begun
     ) as error:
         where = str(error).replace(_WITHIN, "`$")
         raise PeerViolationError(sender, f"sent a message that cannot be read: {where}") from error
-    return Begun(message, total if used == total else _start_of_bulk(view, used, total, sender))
+    if used == total:
+        return Begun(message, total)
+    if not message.carries_bulk:
+        tag = message.__struct_config__.tag
+        raise PeerViolationError(sender, f"sent bytes behind a message of the type {tag!r}, which has no bulk")
+    return Begun(message, _start_of_bulk(view, used, total, sender))
 
 
 @cache
@@ -208,12 +246,41 @@ def _refuse_deep(plain: Any, levels: int) -> None:
         _refuse_deep(item, levels - 1)
 
 
+@cache
+def _also(kind: type[Message]) -> tuple[tuple[str, str, Callable[[Any], bool]], ...]:
+    """What is asked of a message's fields besides their types: the field, in words, and the check."""
+    return tuple(
+        (name, what, holds)
+        for name, hint in get_type_hints(kind, include_extras=True).items()
+        for meta in getattr(hint, "__metadata__", ())
+        for what, holds in (getattr(meta, "extra", None) or {}).items()
+    )
+
+
+def _refuse_wrong(message: Message) -> None:
+    for name, what, holds in _also(type(message)):
+        if not holds(getattr(message, name)):
+            raise ValueError(f"Expected {what} - at `$.{name}`")
+
+
+def _refuse_other_forms(message: Message, came: bytes) -> None:
+    expected = _encoded(message)
+    if came == expected:
+        return
+    pairs = zip(came, expected, strict=False)
+    first = next((at for at, (byte, other) in enumerate(pairs) if byte != other), len(expected))
+    raise ValueError(
+        f"byte {first} is not as in its one encoding: `type` first, then the fields in order, each once and in its "
+        "shortest form, and none that has its default"
+    )
+
+
 def _start_of_bulk(view: memoryview, used: int, total: int, sender: str) -> int:
     """Where the bulk data begins, whose header comes after so many bytes of the message."""
     start = used + _BIN_HEADER_BYTES
     if len(view) < start or view[used] != _BIN32:
         raise PeerViolationError(sender, "sent trailing bytes that are not one bin")
     declared = int.from_bytes(view[used + 1 : start], "big")
-    if declared != total - start:
+    if declared == 0 or declared != total - start:
         raise PeerViolationError(sender, f"declared {declared} bytes of bulk data and sent {total - start}")
     return start

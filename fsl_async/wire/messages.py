@@ -2,7 +2,8 @@
 
 Rules: fields are small and public to the receiver; bulk data (trees, hints, answers, shares) is not a field but follows
 the message as one `bin` whose exact size the task implies. A message is one of a closed union per direction, so a
-client can never be made to read a server's internal message, nor a server a local event.
+client can never be made to read a server's internal message, nor a server a local event. A field's type says its length
+and its range, and its reader enforces them.
 
     client → server    AskTask Enter Retrieve Recall Download Submit Hint AskOutcome
     server → client    TaskIs Opened Answer Block Receipt Finished Refused
@@ -16,7 +17,13 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from fsl_async.digests import DIGEST_BYTES, KEY_BYTES
+from fsl_async.foreign_text import LONGEST_NAME, is_client_name
 from fsl_async.wire.codec import Message as Message
+from fsl_async.wire.codec import also
+from fsl_async.wire.public_part import SALT_BYTES
+
+SIGNATURE_BYTES = 64
 
 NO_RETRIEVAL = 0
 """In a retrieval's place where there is none: the trees are the submission's own, or the session's."""
@@ -26,56 +33,82 @@ LONGEST_RELEASE = 64
 """Characters of a release's name."""
 
 
+def _of(size: int) -> msgspec.Meta:
+    return msgspec.Meta(min_length=size, max_length=size)
+
+
+def _empty_or(size: int) -> msgspec.Meta:
+    return also(f"{size} bytes or none", lambda value: len(value) in (0, size))
+
+
+Digest: TypeAlias = Annotated[bytes, _of(DIGEST_BYTES)]
+"""Also a commitment or a nonce."""
+
+Key: TypeAlias = Annotated[bytes, _of(KEY_BYTES)]
+Signature: TypeAlias = Annotated[bytes, _of(SIGNATURE_BYTES)]
+DigestIfAny: TypeAlias = Annotated[bytes, _empty_or(DIGEST_BYTES)]
+SaltIfAny: TypeAlias = Annotated[bytes, _empty_or(SALT_BYTES)]
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Progress: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10)]
+ClientName: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME), also("a client's name", is_client_name)]
+
+
+class Bare(Message, frozen=True):
+    """The base of the messages that are never followed by bulk."""
+
+    carries_bulk: ClassVar[bool] = False
+
+
 # ---- client to server
 
 
-class AskTask(Message, frozen=True, tag="ask-task"):
+class AskTask(Bare, frozen=True, tag="ask-task"):
     """Asks for the task; sent by a client whose task has another digest, so that it can name the difference."""
 
 
-class Enter(Message, frozen=True, tag="enter", omit_defaults=True):
+class Enter(Bare, frozen=True, tag="enter", omit_defaults=True):
     """Asks for the configuration of the first round after number `after`; answered when it opens.
 
     `known` names the last round in which this client took part, if any. A server that does not know that round has
     started with a new store or an older copy, and announces whichever round is open.
     """
 
-    after: int
-    known: bytes = b""
+    after: Number
+    known: DigestIfAny = b""
 
 
 class Retrieve(Message, frozen=True, tag="retrieve", kw_only=True):
     """One private retrieval; to the carrier with the public part as bulk, to the other server without."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"seed"})
-    round_id: bytes
-    query: int
-    seed: bytes
-    commitments: tuple[bytes, bytes]
-    public_digest: bytes
+    round_id: Digest
+    query: Number
+    seed: Key
+    commitments: tuple[Digest, Digest]
+    public_digest: Digest
 
 
-class Recall(Message, frozen=True, tag="recall"):
+class Recall(Bare, frozen=True, tag="recall"):
     """Asks again for the rows of the client's session; the servers have the trees, so nothing is uploaded.
 
     `session` names the trees, by the commitment to this server's master seed that came with them.
     """
 
-    round_id: bytes
-    session: bytes
+    round_id: Digest
+    session: Digest
 
 
-class Download(Message, frozen=True, tag="download", kw_only=True, omit_defaults=True):
+class Download(Bare, frozen=True, tag="download", kw_only=True, omit_defaults=True):
     """Asks for a part of a block that moves without trees; with `whole`, of all rows of a sparse one; or for its union.
 
     `union` and `whole` are not true together. A union is one part, number 0.
     """
 
-    round_id: bytes
+    round_id: Digest
     block: str
     union: bool = False
     whole: bool = False
-    part: Annotated[int, msgspec.Meta(ge=0)] = 0
+    part: Number = 0
 
 
 class Submit(Message, frozen=True, tag="submit", kw_only=True, omit_defaults=True):
@@ -85,15 +118,15 @@ class Submit(Message, frozen=True, tag="submit", kw_only=True, omit_defaults=Tru
     """
 
     hidden: ClassVar[frozenset[str]] = frozenset({"seed"})
-    round_id: bytes
-    query: int
-    seed: bytes
-    commitments: tuple[bytes, bytes]
-    public_digest: bytes
-    dense_digest: bytes
-    dense_salt: bytes = b""
-    bound_digest: bytes = b""
-    bound_salt: bytes = b""
+    round_id: Digest
+    query: Number
+    seed: Key
+    commitments: tuple[Digest, Digest]
+    public_digest: Digest
+    dense_digest: DigestIfAny
+    dense_salt: SaltIfAny = b""
+    bound_digest: DigestIfAny = b""
+    bound_salt: SaltIfAny = b""
 
 
 class Hint(Message, frozen=True, tag="hint", omit_defaults=True):
@@ -102,31 +135,31 @@ class Hint(Message, frozen=True, tag="hint", omit_defaults=True):
     `session` says which trees the hints are for, as in `Recall`.
     """
 
-    round_id: bytes
-    session: bytes
-    public_digest: bytes = b""
-    dense_digest: bytes = b""
-    dense_salt: bytes = b""
-    bound_digest: bytes = b""
-    bound_salt: bytes = b""
+    round_id: Digest
+    session: Digest
+    public_digest: DigestIfAny = b""
+    dense_digest: DigestIfAny = b""
+    dense_salt: SaltIfAny = b""
+    bound_digest: DigestIfAny = b""
+    bound_salt: SaltIfAny = b""
 
 
-class AskOutcome(Message, frozen=True, tag="ask-outcome"):
+class AskOutcome(Bare, frozen=True, tag="ask-outcome"):
     """Asks how a round ended; answered once it has ended."""
 
-    round_id: bytes
+    round_id: Digest
 
 
 # ---- server to client
 
 
-class TaskIs(Message, frozen=True, tag="task-is"):
+class TaskIs(Bare, frozen=True, tag="task-is"):
     """The canonical bytes of the server's task."""
 
     task: bytes
 
 
-class Opened(Message, frozen=True, tag="opened", omit_defaults=True):
+class Opened(Bare, frozen=True, tag="opened", omit_defaults=True):
     """The canonical bytes of an open round's configuration; `strange` if the server does not know the client's.
 
     `drawn` is false where the round is only for those that were drawn of the clients that asked, and this one was not.
@@ -140,44 +173,44 @@ class Opened(Message, frozen=True, tag="opened", omit_defaults=True):
 class Answer(Message, frozen=True, tag="answer", kw_only=True):
     """One server's answer to a `Retrieve`, or to a `Recall` (`NO_RETRIEVAL`); the bulk is one row per tree."""
 
-    round_id: bytes
-    query: int
+    round_id: Digest
+    query: Number
 
 
 class Block(Message, frozen=True, tag="block", kw_only=True):
     """The answer to `Download`; the bulk is a part of the model's own bytes, or the packed union."""
 
-    round_id: bytes
+    round_id: Digest
     block: str
 
 
-class Receipt(Message, frozen=True, tag="receipt", kw_only=True):
+class Receipt(Bare, frozen=True, tag="receipt", kw_only=True):
     """A server's signed statement that it has stored a submission and everything that belongs to it."""
 
-    round_id: bytes
-    digest: bytes
-    signature: bytes
+    round_id: Digest
+    digest: Digest
+    signature: Signature
 
 
 class Finished(Message, frozen=True, tag="finished", kw_only=True):
     """How a round ended, signed for the client that asked; the bulk is the canonical statement."""
 
-    round_id: bytes
-    signature: bytes
+    round_id: Digest
+    signature: Signature
 
 
-class Refused(Message, frozen=True, tag="refused", kw_only=True):
+class Refused(Bare, frozen=True, tag="refused", kw_only=True):
     """A request was refused, and why; a busy server says after how many seconds to ask again."""
 
     reason: Literal["round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "not-drawn", "busy"]
     explanation: str
-    retry_after: int = 0
+    retry_after: Number = 0
 
 
 # ---- server to server
 
 
-class Known(Message, frozen=True, tag="known", kw_only=True, omit_defaults=True):
+class Known(Bare, frozen=True, tag="known", kw_only=True, omit_defaults=True):
     """What a server knows when the two meet, before it says anything else; see `protocols.reconciliation`.
 
     Attributes:
@@ -193,36 +226,36 @@ class Known(Message, frozen=True, tag="known", kw_only=True, omit_defaults=True)
             it.
     """
 
-    settled: int = 0
-    last: bytes = b""
+    settled: Number = 0
+    last: DigestIfAny = b""
     aborted: bool = False
-    present: bytes = b""
-    said: Annotated[int, msgspec.Meta(ge=0, le=10)] = 0
-    heard: Annotated[int, msgspec.Meta(ge=0, le=10)] = 0
-    toss: bytes = b""
-    peer_toss: bytes = b""
-    asked: bytes = b""
-    peer_asked: bytes = b""
-    roster: bytes = b""
-    peer_roster: bytes = b""
+    present: DigestIfAny = b""
+    said: Progress = 0
+    heard: Progress = 0
+    toss: DigestIfAny = b""
+    peer_toss: DigestIfAny = b""
+    asked: DigestIfAny = b""
+    peer_asked: DigestIfAny = b""
+    roster: DigestIfAny = b""
+    peer_roster: DigestIfAny = b""
     release: Annotated[str, msgspec.Meta(max_length=LONGEST_RELEASE)] = ""
 
 
-class TossCommitment(Message, frozen=True, tag="toss-commitment", kw_only=True):
+class TossCommitment(Bare, frozen=True, tag="toss-commitment", kw_only=True):
     """A commitment to this server's half of the next round's seed, and the digest of the model it holds."""
 
-    number: int
-    commitment: bytes
-    model: bytes
+    number: Number
+    commitment: Digest
+    model: Digest
 
 
-class TossReveal(Message, frozen=True, tag="toss-reveal", kw_only=True, omit_defaults=True):
+class TossReveal(Bare, frozen=True, tag="toss-reveal", kw_only=True, omit_defaults=True):
     """The half that was committed to; `past` if its round is over here, and the peer may not know that it began."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"seed", "nonce"})
-    number: int
-    seed: bytes
-    nonce: bytes
+    number: Number
+    seed: Digest
+    nonce: Digest
     past: bool = False
 
 
@@ -232,23 +265,23 @@ class AskedList(Message, frozen=True, tag="asked", kw_only=True, omit_defaults=T
     `past` if the round is over here, and the peer may not know that it began.
     """
 
-    number: int
+    number: Number
     past: bool = False
 
 
 class Forward(Message, frozen=True, tag="forward", kw_only=True):
     """A client's public part, from the carrier to the other server, as bulk."""
 
-    round_id: bytes
-    client: str
+    round_id: Digest
+    client: ClientName
     purpose: Literal["retrieve", "submit"]
-    query: int
+    query: Number
 
 
-class Closing(Message, frozen=True, tag="closing"):
+class Closing(Bare, frozen=True, tag="closing"):
     """In a round that only serves retrievals: this server answers no more of them."""
 
-    round_id: bytes
+    round_id: Digest
 
 
 class Held(Message, frozen=True, tag="held"):
@@ -266,7 +299,7 @@ class Held(Message, frozen=True, tag="held"):
 class RosterList(Message, frozen=True, tag="roster"):
     """The submissions a server has in full; the bulk is the packed list."""
 
-    round_id: bytes
+    round_id: Digest
 
 
 class Proofs(Message, frozen=True, tag="proofs"):
@@ -275,55 +308,55 @@ class Proofs(Message, frozen=True, tag="proofs"):
     Where the task has a bound, this server's share of its proof follows each digest.
     """
 
-    round_id: bytes
+    round_id: Digest
 
 
 class RowCounts(Message, frozen=True, tag="row-counts"):
     """This server's share of how many clients contribute to each row; the bulk is one 32-bit word for each."""
 
-    round_id: bytes
+    round_id: Digest
 
 
-class Commitment(Message, frozen=True, tag="commitment"):
+class Commitment(Bare, frozen=True, tag="commitment"):
     """A commitment to this server's share of the aggregate."""
 
-    round_id: bytes
-    commitment: bytes
+    round_id: Digest
+    commitment: Digest
 
 
 class Share(Message, frozen=True, tag="share"):
     """What opens this server's commitment: its nonce, and as bulk the digests of all pieces of its share, in order."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
-    round_id: bytes
-    nonce: bytes
+    round_id: Digest
+    nonce: Digest
 
 
-class AskPieces(Message, frozen=True, tag="ask-pieces"):
+class AskPieces(Bare, frozen=True, tag="ask-pieces"):
     """Asks for the pieces of the other server's share from number `first` on: this server has those before it."""
 
-    round_id: bytes
-    first: Annotated[int, msgspec.Meta(ge=0)]
+    round_id: Digest
+    first: Number
 
 
 class SharePiece(Message, frozen=True, tag="share-piece"):
     """One piece of this server's share as bulk, and its number, from 0; all that were asked for come in order."""
 
-    round_id: bytes
-    place: Annotated[int, msgspec.Meta(ge=0)]
+    round_id: Digest
+    place: Number
 
 
-class Conclusion(Message, frozen=True, tag="conclusion"):
+class Conclusion(Bare, frozen=True, tag="conclusion"):
     """The digest of the outcome this server arrived at."""
 
-    round_id: bytes
-    outcome: bytes
+    round_id: Digest
+    outcome: Digest
 
 
-class Abort(Message, frozen=True, tag="abort"):
+class Abort(Bare, frozen=True, tag="abort"):
     """This server has aborted the round before committing to its share."""
 
-    round_id: bytes
+    round_id: Digest
     explanation: str
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgpack
 import msgspec
 
-from fsl_async.digests import Domain
+from fsl_async.digests import KEY_BYTES, Domain
 from fsl_async.errors import MisuseError
+from fsl_async.wire.messages import Digest, Signature
 from parties.identity.keys import Identity, check_name, verify
 
 NO_VOUCHER = b""
@@ -23,11 +26,11 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         voucher: made from its token for this server; empty if it has none.
     """
 
-    task: bytes
+    task: Digest
     name: str
-    statement: bytes
-    signature: bytes
-    voucher: bytes = NO_VOUCHER
+    statement: Digest
+    signature: Signature
+    voucher: Annotated[bytes, msgspec.Meta(max_length=KEY_BYTES)] = NO_VOUCHER
 
     def __repr__(self) -> str:
         return f"Credentials(name={self.name!r})"
@@ -69,6 +72,8 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ) as error:
             raise MisuseError(f"credentials that cannot be read: {error}; is your version another?") from error
         check_name(credentials.name, "credentials")
+        if credentials.encode() != payload:
+            raise MisuseError("credentials in another encoding than their one: fields in order, in their shortest form")
         return credentials
 
     def is_signed_for(self, channel: bytes) -> bool:

@@ -90,7 +90,7 @@ class EventLog:
         if isinstance(event, DETAILS) and not self._events.isEnabledFor(DEBUG):
             return  # most events are these, and no line of theirs would be written
         source = source_of(event)
-        if source is not None and not self._repeats.admits(source, self._clock()):
+        if source is not None and not self._repeats.admits(source, self._clock(), _text_of(event)):
             return
         for line in lines_of(event):
             self._write(line)
@@ -119,9 +119,15 @@ def source_of(event: ServerEvent) -> Source | None:
     return None
 
 
+def _text_of(event: ServerEvent) -> str:
+    """The explanation of an event that may be repeated; empty where it has none."""
+    return str(getattr(event, "explanation", ""))
+
+
 def _counted(repeated: Repeated) -> Line:
-    source = repeated.source
+    source, example = repeated.source, repeated.example
     fields = {"kind": source.kind, "origin": source.who, "times": repeated.times, "seconds": MINUTE}
+    fields |= {"explanation": example} if example else {}
     return Line(INFO, f"{source.event}, as often as this besides", fields)
 
 

@@ -4,7 +4,7 @@ Lines that strangers or clients cause, and repeated warnings, must not fill a di
 disconnect a thousand times a second. Rules:
 
 - Within a minute, the first few lines of a kind and source are written. When the minute is over, one line says how many
-  more there were.
+  more there were, and what the last of them said.
 - A source is a client, or the network that an address belongs to. A limited number of sources is counted separately in
   a minute; all others share one count for each kind.
 """
@@ -46,10 +46,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """The number of lines of one source that were not written."""
+    """The number of lines of one source that were not written, and the text of the last of them, where it had one."""
 
     source: Source
     times: int
+    example: str = ""
 
 
 class Repeats:
@@ -57,26 +58,31 @@ class Repeats:
 
     def __init__(self) -> None:
         self._times: dict[Source, int] = {}
+        self._examples: dict[Source, str] = {}
         self._over_at = math.inf
 
-    def admits(self, source: Source, now: float) -> bool:
-        """Whether a line is to be written; otherwise it is counted."""
+    def admits(self, source: Source, now: float, text: str = "") -> bool:
+        """Whether a line with this text is to be written; otherwise it is counted."""
         if source not in self._times and len(self._times) >= MOST_SOURCES:
             source = Source(source.event, source.kind, OTHERS)
         if not self._times:
             self._over_at = now + MINUTE
         self._times[source] = self._times.get(source, 0) + 1
-        return source.who != OTHERS and self._times[source] <= FIRST
+        admitted = source.who != OTHERS and self._times[source] <= FIRST
+        if not admitted:
+            self._examples[source] = text
+        return admitted
 
     def over(self, now: float) -> Iterator[Repeated]:
         """How many lines were not written, if the minute is over; the next minute begins with the next line."""
         if now < self._over_at:
             return
         times, self._times, self._over_at = self._times, {}, math.inf
+        examples, self._examples = self._examples, {}
         for source, number in times.items():
             left_out = number - (0 if source.who == OTHERS else FIRST)
             if left_out > 0:
-                yield Repeated(source, left_out)
+                yield Repeated(source, left_out, examples[source])
 
 
 def network_of(origin: str) -> str:

@@ -52,6 +52,9 @@ OPEN_WARNING = (
 )
 
 
+UNSIGNED = Refusal("the statement key has not signed for this channel key; use one identity file for both")
+
+
 class DismissedError(ChannelError):
     """A server has ended a client's connection, because the client is not known any more."""
 
@@ -268,6 +271,8 @@ class Enrolment:
         except MisuseError as error:
             return Refusal(str(error))
         if (client.name, client.statement) == (credentials.name, credentials.statement):
+            if not credentials.is_signed_for(client.channel):
+                return UNSIGNED
             return client.name.encode()
         return Refusal(
             f"{self._server} knows your channel key as {client.name!r}, with statement key "
@@ -335,7 +340,7 @@ class Enrolment:
                 "(`fsl-async keygen`), or ask its operator to add yours to the list"
             )
         if not credentials.is_signed_for(key):
-            return Refusal("the statement key has not signed for this channel key; use one identity file for both")
+            return UNSIGNED
         if len(self._enrolled) >= MOST_ENROLLED:
             return Refusal(f"{self._server} has enrolled {MOST_ENROLLED:,} clients, and takes no more")
         return None

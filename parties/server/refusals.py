@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from fsl_async.errors import PeerViolationError
+from fsl_async.foreign_text import shortened
 from fsl_async.wire.messages import Refused
 from parties.events import EvidenceKind
 
@@ -30,7 +31,7 @@ class RequestRefusedError(Exception):
     @staticmethod
     def because(reason: Reason, explanation: str, retry_after: int = 0) -> RequestRefusedError:
         """Make one from its reason and an explanation, cut to what a message holds."""
-        return RequestRefusedError(Refused(reason=reason, explanation=explanation[:240], retry_after=retry_after))
+        return RequestRefusedError(Refused(reason=reason, explanation=shortened(explanation), retry_after=retry_after))
 
 
 class ContradictionError(RequestRefusedError):
@@ -53,7 +54,7 @@ class ContradictionError(RequestRefusedError):
         *,
         or_peer: bool = False,
     ) -> None:
-        super().__init__(Refused(reason=reason, explanation=explanation[:240]))
+        super().__init__(Refused(reason=reason, explanation=shortened(explanation)))
         self.kind: EvidenceKind = kind
         self.first = first
         self.second = second

@@ -17,12 +17,13 @@ from typing import assert_never
 import trio
 
 from fsl_async.error_groups import leaves
-from fsl_async.errors import FslError, MisuseError
+from fsl_async.errors import FslError, MisuseError, PeerViolationError
 from fsl_async.foreign_text import printable
 from fsl_async.protocols.ending import CloseRound, GaveUp
 from parties.concurrency import RecurringEvent
 from parties.errors import SumRefusedError
 from parties.events import ClientLeft, ClientMet, ConnectionFailed, Warned
+from parties.identity.credentials import Credentials
 from parties.identity.keys import PublicIdentity
 from parties.identity.served import serves
 from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, SumRefused
@@ -54,6 +55,9 @@ from transport.needs_trio import NeedsTrio
 
 _log = logging.getLogger("parties.server")
 RUN = NeedsTrio("Server.run")
+
+
+_ROLES = (Role.SERVER_0, Role.SERVER_1)
 
 
 class Server:
@@ -173,10 +177,9 @@ class Server:
 
     def handshake(self) -> HandshakeSettings:
         """What this server says of itself in every handshake."""
-        role = Role.SERVER_0 if self.setup.index == 0 else Role.SERVER_1
         return HandshakeSettings(
             private_key=self.setup.identity.channel_secret,
-            role=role,
+            role=_ROLES[self.setup.index],
             kind=self.setup.kind,
             randomness=self.setup.randomness,
             payload=self.setup.task.digest(),
@@ -435,16 +438,22 @@ class Server:
 
     async def _serve(self, channel: SecureChannel) -> None:
         """Serve one connection until it is closed; the peer's becomes the link between the servers."""
+        role = channel.introduction.peer_role
         if channel.peer_key == self.setup.peer.channel:
+            if role != _ROLES[1 - self.setup.index]:
+                raise PeerViolationError(self.setup.peer.name, f"dials in the role of {role.name}")
             await self.actor.link.attach(channel)
             return
         client = self.enrolment.by_channel(channel.peer_key)
         if client is None:  # dismissed between the handshake and now
             raise DismissedError(f"a key that is not known to {self.setup.name} any more")
+        if role != Role.CLIENT:
+            await self.clients.turn_away(channel, client.name, f"a client's key dials in the role of {role.name}")
+        same_task = Credentials.decode(channel.introduction.peer_payload).task == self.setup.task.digest()
         with self._visit(client.name):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_when_dismissed, client)
-                await self.clients.hold(channel, client.name, self.requests)
+                await self.clients.hold(channel, client.name, self.requests, same_task=same_task)
                 nursery.cancel_scope.cancel()
 
     async def _end_when_dismissed(self, client: PublicIdentity) -> None:

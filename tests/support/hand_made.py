@@ -115,11 +115,13 @@ async def ask(channel: Channel, request: Request, server: int) -> Message:
 
 
 @asynccontextmanager
-async def connected(client: Client, server: int, payload: bytes | None = None) -> AsyncIterator[Channel]:
+async def connected(
+    client: Client, server: int, payload: bytes | None = None, role: Role = Role.CLIENT
+) -> AsyncIterator[Channel]:
     """A channel to one server with this client's keys, nothing said on it; with a payload of the test's own, or its."""
     setup = client.setup
     shown = voucher(setup.token, server) if setup.token else b""
     said = Credentials.of(setup.identity, setup.task.digest(), shown).encode() if payload is None else payload
-    settings = HandshakeSettings(setup.identity.channel_secret, Role.CLIENT, setup.kind, setup.randomness, said)
+    settings = HandshakeSettings(setup.identity.channel_secret, role, setup.kind, setup.randomness, said)
     async with await setup.transport.dial(setup.addresses[server], setup.servers[server].channel, settings) as channel:
         yield channel

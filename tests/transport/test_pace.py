@@ -2,13 +2,13 @@
 
 import itertools
 import tracemalloc
-from contextlib import suppress
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fsl_async.errors import ChannelError, MisuseError
+from tests.support.record_peer import BODY
 from tests.transport.endpoints import dial_records
 from transport import ChannelBrokenError, ChannelClosedError, Pace, TooSlowError
 from transport.pace import UNHURRIED, Stopwatch
@@ -129,22 +129,6 @@ async def test_a_half_record_behind_a_ping_has_to_be_finished(lab, autojump_cloc
     peer = await dial_records(lab)
     await peer.wire.send(peer.record(RecordType.PING) + next(peer.message(bytes(100)))[:50])
     await trio.sleep(10)
-    assert isinstance(watching.came[0], TooSlowError)
-    await peer.aclose()
-
-
-async def test_framing_buys_no_time(lab, autojump_clock):
-    """A message in records of one byte each, 20 bytes on the wire: fast enough there, and far too slow as a message."""
-    watching = Watching(lambda channel: channel.receive(LARGE, pace=Pace()))
-    await lab.serve(watching)
-    peer = await dial_records(lab)
-    total = 10**6
-    await peer.wire.send(peer.record(RecordType.MORE, total.to_bytes(8, "big") + b"x"))
-    for _ in range(30):
-        data = b"".join(peer.record(RecordType.MORE, b"x") for _ in range(500))
-        with suppress(ChannelError):
-            await peer.wire.send(data)
-        await trio.sleep(len(data) / 10_000)
     assert isinstance(watching.came[0], TooSlowError)
     await peer.aclose()
 
@@ -305,7 +289,7 @@ async def test_an_announced_message_takes_no_room_before_it_comes(lab, autojump_
     peaks = []
     await lab.serve(handler)
     peer = await dial_records(lab)
-    await peer.wire.send(peer.record(RecordType.MORE, (50_000_000).to_bytes(8, "big") + bytes(RECORD)))
+    await peer.wire.send(peer.record(RecordType.MORE, (50_000_000).to_bytes(8, "big") + bytes(BODY - 8)))
     await trio.sleep(10)
     assert peaks[0] < 2_000_000
     await peer.aclose()

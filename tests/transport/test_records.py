@@ -32,6 +32,9 @@ from transport.records import (
 
 KEY = random.Random(1).randbytes(32)
 BODY_SIZE = RECORD_SIZE - 17
+FULL = bytes(BODY_SIZE - 8)
+"""What a first record holds of its message, if more of it follows."""
+
 SIZES = [0, 1, 100, BODY_SIZE - 9, BODY_SIZE - 8, BODY_SIZE - 7, 65_534, 65_535, 65_536, 3 * BODY_SIZE, 200_000]
 
 
@@ -175,20 +178,26 @@ RULES_BROKEN = {
     "another unknown type": lambda f: f.record(255),
     "a message without its length": lambda f: f.record(RecordType.END),
     "a length cut short": lambda f: f.record(RecordType.END, bytes(7)),
-    "a total beyond all measure": lambda f: f.first(RecordType.MORE, LONGEST_MESSAGE + 1, b"a"),
-    "the largest total": lambda f: f.first(RecordType.MORE, 2**64 - 1, b"a"),
+    "a total beyond all measure": lambda f: f.first(RecordType.MORE, LONGEST_MESSAGE + 1, FULL),
+    "the largest total": lambda f: f.first(RecordType.MORE, 2**64 - 1, FULL),
     "an empty first record": lambda f: f.first(RecordType.MORE, 5),
     "END too early, in the first record": lambda f: f.first(RecordType.END, 5, b"abcd"),
-    "END too early": lambda f: f.first(RecordType.MORE, 5, b"ab") + f.record(RecordType.END, b"cd"),
-    "MORE with the last byte": lambda f: f.first(RecordType.MORE, 2, b"ab"),
+    "END too early": lambda f: f.first(RecordType.MORE, len(FULL) + 3, FULL) + f.record(RecordType.END, b"cd"),
+    "MORE with the last byte": lambda f: f.first(RecordType.MORE, len(FULL), FULL),
     "MORE for an empty message": lambda f: f.first(RecordType.MORE, 0),
     "more than announced": lambda f: f.first(RecordType.END, 2, b"abc"),
-    "more than announced, later": lambda f: f.first(RecordType.MORE, 3, b"ab") + f.record(RecordType.END, b"cd"),
-    "more than announced, and no END": lambda f: f.first(RecordType.MORE, 2, b"abc"),
-    "an empty record inside": lambda f: f.first(RecordType.MORE, 3, b"ab") + f.record(RecordType.MORE),
-    "an empty END inside": lambda f: f.first(RecordType.MORE, 3, b"ab") + f.record(RecordType.END),
-    "CLOSE inside a message": lambda f: f.first(RecordType.MORE, 3, b"ab") + f.record(RecordType.CLOSE),
-    "PING inside a message": lambda f: f.first(RecordType.MORE, 3, b"ab") + f.record(RecordType.PING),
+    "more than announced, later": lambda f: (
+        f.first(RecordType.MORE, len(FULL) + 1, FULL) + f.record(RecordType.END, b"cd")
+    ),
+    "more than announced, and no END": lambda f: f.first(RecordType.MORE, len(FULL) - 1, FULL),
+    "a first record that is not full": lambda f: f.first(RecordType.MORE, 10**6, FULL[:-1]),
+    "a later record that is not full": lambda f: (
+        f.first(RecordType.MORE, 10**6, FULL) + f.record(RecordType.MORE, FULL)
+    ),
+    "an empty record inside": lambda f: f.first(RecordType.MORE, 10**6, FULL) + f.record(RecordType.MORE),
+    "an empty END inside": lambda f: f.first(RecordType.MORE, len(FULL) + 1, FULL) + f.record(RecordType.END),
+    "CLOSE inside a message": lambda f: f.first(RecordType.MORE, len(FULL) + 1, FULL) + f.record(RecordType.CLOSE),
+    "PING inside a message": lambda f: f.first(RecordType.MORE, len(FULL) + 1, FULL) + f.record(RecordType.PING),
     "PING with a body": lambda f: f.record(RecordType.PING, b"a"),
     "CLOSE with a body": lambda f: f.record(RecordType.CLOSE, b"a"),
     "REKEY before its time": lambda f: f.record(RecordType.REKEY),

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from fsl_async.digests import Buffer
-from fsl_async.wire.messages import FromClient, Hint, Message, Retrieve, Submit
-from parties.server.refusals import RequestRefusedError
+from fsl_async.wire.messages import Hint, Message, Retrieve, Submit
 
 NOTHING = memoryview(b"")
 
@@ -26,14 +25,3 @@ async def no_room(size: int) -> None:
 
 BulkRequest: TypeAlias = Retrieve | Submit | Hint
 """Requests that bring bulk to their client's carrier."""
-
-
-def bringing_bulk(message: FromClient) -> BulkRequest:
-    """A message that brings bulk, as one that may.
-
-    Raises:
-        RequestRefusedError: no bulk belongs to it.
-    """
-    if isinstance(message, Retrieve | Submit | Hint):
-        return message
-    raise RequestRefusedError.because("malformed", f"no bulk belongs to the request {type(message).__name__}")

@@ -13,8 +13,8 @@ Rules:
 - A client that asks for nothing is disconnected after a while. A client that waits for its answer is not idle; but if
   it leaves meanwhile, or gives no sign of life, its connection ends and its place is free.
 - A client that waits for its answer is shown signs of life.
-- A client that breaks the message rules loses its connection, and no other client does; one that goes on beyond its
-  limits gets one last answer that says so.
+- A client that breaks the message rules, or those of the record layer, loses its connection, and no other client does;
+  so does one that goes on beyond its limits. One last answer says why: who writes a client does not see our log.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ import trio
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import ChannelError, PeerViolationError
+from fsl_async.foreign_text import shortened
 from fsl_async.wire.codec import decode, decode_beginning, encode
-from fsl_async.wire.messages import AskOutcome, Enter, FromClient, Message, Refused
+from fsl_async.wire.messages import AskOutcome, AskTask, Enter, FromClient, Message, Refused
 from parties.events import BudgetMoved, Observer
-from parties.server.clients.answerer import NOTHING, Reply, Room, bringing_bulk, no_room
+from parties.server.clients.answerer import NOTHING, BulkRequest, Reply, Room, no_room
 from parties.server.clients.memory_budget import Budget, Loan
 from parties.server.clients.requests import RequestHandler
 from parties.server.limits import ConversationLimits
 from parties.server.refusals import AbuseError, RequestRefusedError
 from parties.server.traffic import Traffic
-from transport import Channel, ChannelClosedError, Progress, TooSlowError
-from transport.arriving import unseen
+from transport import Channel, ChannelClosedError, Progress, RecordError, TooSlowError
+from transport.arriving import Room as RoomToCome
+from transport.arriving import endless, unseen
 from transport.limits import RateLimiter
 
 LONGEST_HEAD = 4_096
@@ -87,19 +89,30 @@ class ClientConnections:
         requests, answers = self.request_memory, self.answer_memory
         self._observe(BudgetMoved(used=requests.used + answers.used, limit=requests.limit + answers.limit))
 
-    async def hold(self, channel: Channel, client: str, requests: RequestHandler) -> None:
+    async def turn_away(self, channel: Channel, client: str, why: str) -> NoReturn:
+        """Tell a client why nothing that it asks for is answered on this connection.
+
+        Raises:
+            PeerViolationError: always; the caller ends the connection.
+        """
+        with suppress(ChannelError):
+            await channel.send(*encode(Refused(reason="malformed", explanation=why)), pace=self.limits.pace)
+        raise PeerViolationError(client, why)
+
+    async def hold(self, channel: Channel, client: str, requests: RequestHandler, *, same_task: bool = True) -> None:
         """Answer a client's requests until it closes or has been silent for too long.
 
         Args:
             channel: the connection.
             client: who is at its other end.
             requests: carries out what is asked for.
+            same_task: whether it has the credentials for this task; else it hears which is served, and nothing else.
 
         Raises:
             PeerViolationError: the client broke the message rules.
             ChannelError: the connection was lost, or the client was too slow.
         """
-        await _Conversation(self, channel, client, requests).run()
+        await _Conversation(self, channel, client, requests, same_task=same_task).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +132,18 @@ def _no_loan(client: str) -> Loan:
 class _Conversation:
     """Requests and answers over one channel."""
 
-    def __init__(self, shared: ClientConnections, channel: Channel, client: str, requests: RequestHandler) -> None:
+    def __init__(
+        self, shared: ClientConnections, channel: Channel, client: str, requests: RequestHandler, *, same_task: bool
+    ) -> None:
         self._shared = shared
+        self._same_task = same_task
         self._requests = requests
         self._limits = shared.limits
         self._pace = shared.limits.pace
         self._channel = channel
         self._client = client
+        self._unread = 0
+        """Bytes of the request that has been announced and has not been received."""
 
     async def run(self) -> None:
         try:
@@ -134,29 +152,41 @@ class _Conversation:
                     length = await self._channel.announced(pace=self._pace)
                 if idle.cancelled_caught:
                     return
+                self._unread = length
                 await self._shared.rate.wait(self._client)
                 await self._serve(length)
         except ChannelClosedError:
             return
+        except AbuseError:
+            raise  # the client has been told
+        except (PeerViolationError, RecordError) as error:
+            with suppress(ChannelError):
+                await self._say_why(error)
+            raise
+
+    async def _say_why(self, error: PeerViolationError | RecordError) -> None:
+        """Answer what no client that keeps the rules sends; the caller ends the connection."""
+        explanation = shortened(str(error).removeprefix(f"{self._client}: "))
+        await self._send(Refused(reason="malformed", explanation=explanation))
+        if 0 < self._unread <= self._shared.longest:
+            await self._channel.discard(pace=self._pace)  # else a client that does not read yet would not hear it
 
     async def _serve(self, length: int) -> None:
         """Take one request, of which only the length is known, and answer it."""
         async with AsyncExitStack() as lent:
             if length <= LONGEST_HEAD:
-                answer = await self._carry_out(await self._channel.receive(length, pace=self._pace), lent)
-            elif any(0 < length - size <= LONGEST_HEAD for size in self._requests.bulk_sizes()):
+                answer = await self._carry_out(await self._received(length), lent)
+            elif self._same_task and any(0 < length - size <= LONGEST_HEAD for size in self._requests.bulk_sizes()):
                 answer = await self._carry_out_with_bulk(length, lent)
             else:
-                await self._refuse_size(length)
+                raise PeerViolationError(self._client, f"no request of this task has {length:,} bytes")
             if answer is not None:
                 await self._answer(answer)
 
-    async def _refuse_size(self, length: int) -> NoReturn:
-        explanation = f"no request of this task has {length:,} bytes"
-        await self._send(Refused(reason="malformed", explanation=explanation))
-        if length <= self._shared.longest:
-            await self._channel.discard(pace=self._pace)  # else a client that does not read yet would not hear it
-        raise PeerViolationError(self._client, explanation)
+    async def _received(self, length: int, room: RoomToCome = endless) -> bytearray:
+        data = await self._channel.receive(length, pace=self._pace, room=room)
+        self._unread = 0
+        return data
 
     async def _carry_out_with_bulk(self, length: int, lent: AsyncExitStack) -> _Answer | None:
         """Carry out a request with room lent for it, which is given back before the answer is sent."""
@@ -188,13 +218,12 @@ class _Conversation:
             await self._lend(self._shared.request_memory, loan, size)
 
         beginning = await self._channel.beginning(LONGEST_HEAD, pace=self._pace)
-        message, start = decode_beginning(beginning, loan.total, FromClient, self._client)
-        message = bringing_bulk(message)
+        message, start = decode_beginning(beginning, loan.total, BulkRequest, self._client)
         async with AsyncExitStack() as granted:
             with loan.held_up():
                 begin = self._requests.begin(self._client, message, loan.total - start)
                 begun = await granted.enter_async_context(begin)
-            data = await self._channel.receive(loan.total, pace=self._pace, room=room)
+            data = await self._received(loan.total, room)
             self._shared.traffic.received(self._client, message, len(data))
             with loan.held_up():
                 return await self._answered(partial(begun.complete, memoryview(data)[start:]), lent)
@@ -234,8 +263,11 @@ class _Conversation:
         message, bulk = decode(data, FromClient, self._client)
         self._shared.traffic.received(self._client, message, len(data))
         try:
+            if not (self._same_task or isinstance(message, AskTask)):
+                why = "your credentials are for another task than this server's: ask-task is all that is answered"
+                raise RequestRefusedError.because("malformed", why)
             if bulk:
-                async with self._requests.begin(self._client, bringing_bulk(message), len(bulk)) as begun:
+                async with self._requests.begin(self._client, message, len(bulk)) as begun:
                     return await self._answered(partial(begun.complete, bulk), lent)
             if isinstance(message, Enter | AskOutcome):
                 reply = await self._while_present(message)

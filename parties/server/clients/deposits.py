@@ -189,13 +189,15 @@ def trees_of(message: Submit | Hint) -> Trees:
 
 
 def check_salts(shape: Task, message: Submit | Hint) -> None:
-    """Refuse salts, and digests of a bound's proof, of other sizes than the round implies.
+    """Refuse salts and digests, of the dense share and of a bound's proof, of other sizes than the round implies.
 
     Raises:
         RequestRefusedError: there is one.
     """
-    if len(message.dense_salt) != (SALT_BYTES if dense_bytes(shape) else 0):
-        raise RequestRefusedError.because("malformed", "the salt of the dense share is not one")
+    sizes = (SALT_BYTES, DIGEST_BYTES) if dense_bytes(shape) else (0, 0)
+    if (len(message.dense_salt), len(message.dense_digest)) != sizes:
+        explanation = f"a salt of {sizes[0]} bytes and a digest of {sizes[1]} expected of the dense share"
+        raise RequestRefusedError.because("malformed", explanation)
     sizes = (BOUND_SALT_BYTES, DIGEST_BYTES) if terms_of(shape) else (0, 0)
     if (len(message.bound_salt), len(message.bound_digest)) != sizes:
         explanation = f"a salt of {sizes[0]} bytes and a digest of {sizes[1]} expected of the bound's proof"

@@ -59,6 +59,9 @@ class Submissions:
         run.aggregation.claims.check_place(client)
         origin = await session_origin(self._records.sessions, run, client, message)
         check_salts(run.config.shape, message)
+        if bool(message.public_digest) == (run.config.carrier(client) == run.server):
+            explanation = "a hint names its public part to the server that is not the carrier, and to that one alone"
+            raise RequestRefusedError.because("malformed", explanation)
         if message.public_digest:
             run.requests.check_direct(RequestKey(client, "submit", 0), message.public_digest)
         return origin

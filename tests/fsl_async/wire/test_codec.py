@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 import typing
 from typing import Any
@@ -14,17 +15,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsl_async import PeerViolationError
+from fsl_async.protocols.reconciliation import Word
 from fsl_async.wire.codec import CONTROL_LIMIT, DEPTH_LIMIT, bulk_overhead, decode, encode
 from fsl_async.wire.messages import (
     AskOutcome,
+    ClientName,
+    Digest,
+    DigestIfAny,
     Enter,
+    Forward,
     FromClient,
     FromPeer,
     FromServer,
+    Key,
+    Known,
     Message,
     Opened,
     Refused,
     Retrieve,
+    SaltIfAny,
+    Signature,
+    Submit,
 )
 from tests.support.cases import in_turn
 
@@ -33,16 +44,22 @@ EXAMPLES: dict[Any, Any] = {
     int: 5,
     str: "text",
     bytes: b"\x07" * 32,
-    tuple[bytes, bytes]: (b"\x01" * 32, b"\x02" * 32),
+    Digest: b"\x07" * 32,
+    DigestIfAny: b"\x08" * 32,
+    Key: b"\x07" * 16,
+    SaltIfAny: b"\x08" * 16,
+    Signature: b"\x07" * 64,
+    ClientName: "alice",
+    tuple[Digest, Digest]: (b"\x01" * 32, b"\x02" * 32),
 }
 
 
 def example_of(kind: type[Message]) -> Message:
     """A message of that kind, its fields filled by their types."""
-    types = typing.get_type_hints(kind)
+    exact, types = typing.get_type_hints(kind, include_extras=True), typing.get_type_hints(kind)
     values = {}
     for field in msgspec.structs.fields(kind):
-        hint = types[field.name]
+        hint = exact[field.name] if exact[field.name] in EXAMPLES else types[field.name]
         values[field.name] = typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Literal else EXAMPLES[hint]
     return kind(**values)
 
@@ -68,9 +85,13 @@ def retrieve_with(**fields: Any) -> bytes:
 def test_every_message_comes_back(union: Any, message: Message) -> None:
     assert decode(wire(message), union, "peer").message == message
     assert len(decode(wire(message), union, "peer").bulk) == 0
-    received = decode(wire(message, b"bulk", b" data"), union, "peer")
-    assert received.message == message
-    assert bytes(received.bulk) == b"bulk data"
+    if message.carries_bulk:
+        received = decode(wire(message, b"bulk", b" data"), union, "peer")
+        assert received.message == message
+        assert bytes(received.bulk) == b"bulk data"
+    else:
+        with pytest.raises(PeerViolationError, match="which has no bulk"):
+            decode(wire(message, b"bulk"), union, "peer")
 
 
 def test_every_message_has_a_tag_of_its_own() -> None:
@@ -87,7 +108,7 @@ def test_the_wire_is_one_map_then_one_bin() -> None:
 
 def test_bulk_is_neither_copied_nor_encoded_again() -> None:
     bulk = np.arange(1000, dtype=np.uint64)
-    parts = encode(Enter(1), memoryview(bulk).cast("B"))
+    parts = encode(RETRIEVE, memoryview(bulk).cast("B"))
     assert np.shares_memory(np.frombuffer(parts[2], dtype=np.uint64), bulk)
     data = bytearray(b"".join(parts))
     received = decode(data, FromClient, "alice").bulk
@@ -96,10 +117,6 @@ def test_bulk_is_neither_copied_nor_encoded_again() -> None:
 
 def test_a_message_without_bulk_and_one_with_empty_bulk_are_the_same() -> None:
     assert wire(Enter(1)) == wire(Enter(1), b"", b"")
-
-
-def test_an_explicit_empty_bin_is_empty_bulk() -> None:
-    assert len(decode(wire(Enter(1)) + b"\xc6\x00\x00\x00\x00", FromClient, "alice").bulk) == 0
 
 
 # ---- who may say what
@@ -133,22 +150,96 @@ def test_every_cut_is_refused(union: Any, message: Message) -> None:
 
 
 @pytest.mark.parametrize(
-    "tail", [b"\x00", b"\xc0", b"\xc4\x01a", b"\xc5\x00\x01a", b"\xa1a", b"\xc6", b"\xc6\x00\x00\x00"]
+    "tail",
+    [b"\x00", b"\xc0", b"\xc4\x01a", b"\xc5\x00\x01a", b"\xa1a", b"\xc6", b"\xc6\x00\x00\x00"],
 )
 def test_what_follows_a_message_is_one_bin32_or_nothing(tail: bytes) -> None:
     with pytest.raises(PeerViolationError, match="sent trailing bytes that are not one bin"):
-        decode(wire(Enter(1)) + tail, FromClient, "alice")
+        decode(wire(RETRIEVE) + tail, FromClient, "alice")
 
 
 @pytest.mark.parametrize("declared", [0, 1, 2, 4, 2**32 - 1])
 def test_bulk_has_the_length_it_declares(declared: int) -> None:
     with pytest.raises(PeerViolationError, match=f"declared {declared} bytes of bulk data and sent 3"):
-        decode(wire(Enter(1)) + b"\xc6" + declared.to_bytes(4, "big") + b"abc", FromClient, "alice")
+        decode(wire(RETRIEVE) + b"\xc6" + declared.to_bytes(4, "big") + b"abc", FromClient, "alice")
+
+
+def test_bulk_of_no_bytes_has_no_header() -> None:
+    with pytest.raises(PeerViolationError, match="declared 0 bytes of bulk data and sent 0"):
+        decode(wire(RETRIEVE) + b"\xc6\x00\x00\x00\x00", FromClient, "alice")
 
 
 def test_trailing_bytes_after_the_bulk_are_refused() -> None:
     with pytest.raises(PeerViolationError, match="declared 3 bytes of bulk data and sent 4"):
-        decode(wire(Enter(1), b"abc") + b"d", FromClient, "alice")
+        decode(wire(RETRIEVE, b"abc") + b"d", FromClient, "alice")
+
+
+# ---- one encoding
+
+
+def test_what_equals_a_default_is_left_out_whatever_its_type() -> None:
+    assert wire(Known(said=Word.ROSTER, heard=Word.NOTHING)) == wire(Known(said=5))
+
+
+def packed(fields: dict[str, Any], *more: tuple[str, Any]) -> bytes:
+    """A map of these fields in this order, and of more that may repeat their keys."""
+    head = bytes([0x80 + len(fields) + len(more)])
+    return head + b"".join(msgpack.packb(part) for item in (*fields.items(), *more) for part in item)
+
+
+def plain(message: Message) -> dict[str, Any]:
+    return dict(msgpack.unpackb(wire(message)))
+
+
+ENTER = Enter(5, b"\x09" * 32)
+SUBMIT = typing.cast(Submit, example_of(Submit))
+FORWARD = example_of(Forward)
+OTHER_ENCODINGS = {
+    "`type` at the end": (packed(dict(reversed(plain(ENTER).items()))), "byte 1 is not"),
+    "fields in another order": (packed(dict(sorted(plain(SUBMIT).items()))), "byte 1 is not"),
+    "a key twice": (packed(plain(ENTER), ("after", 5)), "byte 0 is not"),
+    "`type` twice": (packed(plain(ENTER), ("type", "enter")), "byte 0 is not"),
+    "a map in its 16-bit form": (b"\xde\x00" + bytes([wire(ENTER)[0] - 0x80]) + wire(ENTER)[1:], "byte 0 is not"),
+    "a map in its 32-bit form": (
+        b"\xdf\x00\x00\x00" + bytes([wire(ENTER)[0] - 0x80]) + wire(ENTER)[1:],
+        "byte 0 is not",
+    ),
+    "a number in 8 bits": (wire(ENTER).replace(b"\x05", b"\xcc\x05"), "is not as in its one encoding"),
+    "a number in 64 bits": (
+        wire(ENTER).replace(b"\x05", b"\xcf" + bytes(7) + b"\x05"),
+        "is not as in its one encoding",
+    ),
+    "a number as a signed one": (wire(ENTER).replace(b"\x05", b"\xd0\x05"), "is not as in its one encoding"),
+    "bytes in their 16-bit form": (wire(ENTER).replace(b"\xc4\x20", b"\xc5\x00\x20"), "is not as in its one encoding"),
+    "text in its 8-bit form": (wire(ENTER).replace(b"\xa5after", b"\xd9\x05after"), "is not as in its one encoding"),
+    "an array in its 16-bit form": (
+        wire(RETRIEVE).replace(b"\x92\xc4", b"\xdc\x00\x02\xc4"),
+        "is not as in its one encoding",
+    ),
+    "a default": (packed(plain(Enter(5)) | {"known": b""}), "byte 0 is not"),
+    "a default that is false": (packed(plain(Known()) | {"aborted": False}), "byte 0 is not"),
+    "a number below 0": (packed(plain(ENTER) | {"after": -1}), "`int` >= 0 - at `$.after`"),
+    "an id of 31 bytes": (packed(plain(ENTER) | {"known": bytes(31)}), "32 bytes or none - at `$.known`"),
+    "an id of 33 bytes": (packed(plain(ENTER) | {"known": bytes(33)}), "32 bytes or none - at `$.known`"),
+    "a round of 31 bytes": (packed(plain(RETRIEVE) | {"round_id": bytes(31)}), "`bytes` of length >= 32 - at"),
+    "no public digest": (packed(plain(RETRIEVE) | {"public_digest": b""}), "- at `$.public_digest`"),
+    "no commitment": (packed(plain(RETRIEVE) | {"commitments": [b"", bytes(32)]}), "- at `$.commitments"),
+    "a seed of 15 bytes": (packed(plain(RETRIEVE) | {"seed": bytes(15)}), "- at `$.seed`"),
+    "a salt of 15 bytes": (packed(plain(SUBMIT) | {"dense_salt": bytes(15)}), "16 bytes or none - at `$.dense_salt`"),
+    "a server's name": (packed(plain(FORWARD) | {"client": "S0"}), "a client's name - at `$.client`"),
+    "a name with a bell": (packed(plain(FORWARD) | {"client": "a\a"}), "a client's name - at `$.client`"),
+    "a wait that is negative": (
+        packed(plain(Refused(reason="busy", explanation="")) | {"retry_after": -1}),
+        "- at `$.retry_after`",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "why"), OTHER_ENCODINGS.values(), ids=OTHER_ENCODINGS)
+def test_a_message_has_one_encoding(data: bytes, why: str) -> None:
+    everybody = FromClient | FromServer | FromPeer
+    with pytest.raises(PeerViolationError, match=re.escape(why)):
+        decode(data, everybody, "peer")
 
 
 WRONG = {
@@ -231,7 +322,7 @@ def test_a_damaged_message_is_refused_or_is_another_message(data: st.DataObject)
         received = decode(whole, union, "peer")
     except PeerViolationError:
         return
-    assert isinstance(received.message, Message)
+    assert wire(received.message, bytes(received.bulk)) == bytes(whole)
 
 
 # ---- limits
@@ -287,7 +378,7 @@ def test_a_head_of_at_most_64_kib() -> None:
 
 def test_bulk_may_be_larger_than_any_head() -> None:
     bulk = bytes(3 * CONTROL_LIMIT)
-    whole = wire(Enter(1), bulk)
+    whole = wire(RETRIEVE, bulk)
     assert len(decode(whole, FromClient, "alice").bulk) == len(bulk)
     assert len(whole) <= len(bulk) + bulk_overhead()
 

@@ -35,6 +35,7 @@ from tests.support.shop import (
     take_part,
 )
 from transport import (
+    ChannelClosedError,
     HandshakeSettings,
     MemoryNetwork,
     RefusedError,
@@ -223,25 +224,26 @@ def flipped(data: bytes) -> bytes:
     return data[:-1] + bytes([data[-1] ^ 1])
 
 
+UNREADABLE = "message that cannot be read: |which has no bulk|bytes that are not one bin|bytes of bulk data and sent"
 WIRE_FAULTS = {
     "bulk cut short": (with_bulk(lambda bulk: bulk[:-1]), RequestDeniedError, "bytes .* expected"),
     "bulk too long": (with_bulk(lambda bulk: bulk + b"\0"), RequestDeniedError, "bytes .* expected"),
     "bulk altered": (with_bulk(flipped), RequestDeniedError, "the digest that you announced|does not match its digest"),
     "bulk far too long": (with_bulk(lambda bulk: bulk + bytes(10**6)), ChannelError, None),
     "bulk missing": (with_bulk(lambda bulk: b""), RequestDeniedError, "bytes .* expected"),
-    "message cut short": (with_bytes(lambda data: data[:-1]), ChannelError, None),
-    "message cut to nothing": (with_bytes(lambda data: b""), ChannelError, None),
-    "trailing bytes": (with_bytes(lambda data: data + b"\0"), ChannelError, None),
-    "not a message": (with_bytes(lambda data: b"\xc1" * 100), ChannelError, None),
-    "deeply nested": (with_bytes(lambda data: b"\x91" * 1000 + b"\xc0"), ChannelError, None),
-    "an announced giant": (with_bytes(lambda data: b"\xdf\xff\xff\xff\xff"), ChannelError, None),
+    "message cut short": (with_bytes(lambda data: data[:-1]), RequestDeniedError, UNREADABLE),
+    "message cut to nothing": (with_bytes(lambda data: b""), RequestDeniedError, UNREADABLE),
+    "trailing bytes": (with_bytes(lambda data: data + b"\0"), RequestDeniedError, UNREADABLE),
+    "not a message": (with_bytes(lambda data: b"\xc1" * 100), RequestDeniedError, UNREADABLE),
+    "deeply nested": (with_bytes(lambda data: b"\x91" * 1000 + b"\xc0"), RequestDeniedError, UNREADABLE),
+    "an announced giant": (with_bytes(lambda data: b"\xdf\xff\xff\xff\xff"), RequestDeniedError, UNREADABLE),
     "more than control": (
         with_bytes(lambda data: b"\xc6\0\2\0\0" + bytes(2 * CONTROL_LIMIT)),
         RequestDeniedError,
         "no request of this task has 131,077 bytes",
     ),
     "seed of another client": (with_field(Retrieve | Submit, seed=bytes(16)), RequestDeniedError, "master seed"),
-    "seed of no length": (with_field(Retrieve | Submit, seed=b""), RequestDeniedError, "master seed"),
+    "seed of no length": (with_field(Retrieve | Submit, seed=b""), RequestDeniedError, "length >= 16"),
     "another digest": (with_field(Retrieve | Submit, public_digest=bytes(32)), RequestDeniedError, "you announced"),
     "query out of range": (with_field(Retrieve, query=9), RequestDeniedError, "numbered from 1 to 8, not 9"),
     "query unknown": (with_field(Submit, query=7), RequestDeniedError, "retrieval 7.* is unknown"),
@@ -310,7 +312,8 @@ async def test_random_messages_on_an_open_channel_disturb_nobody(nursery, wires)
         for length in (0, 1, 50, 5_000):
             async with await raw_channel(shop.client("mallory", **reach(wires)), server) as channel:
                 await channel.send(draw.randbytes(length))
-                with pytest.raises(ChannelError):
+                assert decode(await channel.receive(10**6), FromServer, "a server").message.reason == "malformed"
+                with pytest.raises(ChannelClosedError):
                     await channel.receive(10**6)
     async with shop.client("anna", **reach(wires)) as anna, shop.client("ben", **reach(wires)) as ben:
         await take_part(anna)

@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 
 import msgpack
+import msgspec
 import pytest
 import trio
 
@@ -77,6 +78,11 @@ async def test_a_list_lets_in_who_stands_on_it_by_its_name_and_keys():
     refused(await come(gate, replace(anna, name="ann")), "knows your channel key as 'anna'", "you come as 'ann'")
     refused(await come(gate, replace(anna, statement_secret=ben.statement_secret)), anna.public.statement.hex()[:16])
     refused(await come(gate, ben, TOKEN), "S0's list")  # a token opens nothing here
+    said = Credentials.of(anna, DIGEST)
+    unsigned = msgspec.structs.replace(said, signature=bytes(64))
+    refused(await gate.admit(anna.public.channel, unsigned.encode()), "has not signed for this channel key")
+    for_another = msgspec.structs.replace(said, task=bytes(32))
+    refused(await gate.admit(anna.public.channel, for_another.encode()), "has not signed for this channel key")
 
 
 async def test_who_stands_on_the_list_needs_no_token_and_spends_none():
@@ -84,6 +90,19 @@ async def test_who_stands_on_the_list_needs_no_token_and_spends_none():
     gate = enrolment(tokens(), listed=Registry([anna.public]))
     assert await come(gate, anna, TOKEN) == b"anna"
     assert await come(gate, ben, TOKEN) == b"ben"
+
+
+async def test_credentials_have_one_encoding():
+    anna = Identity.generate("anna")
+    gate, said = enrolment(ListOnly(), listed=Registry([anna.public])), Credentials.of(anna, DIGEST).encode()
+    plain = msgpack.unpackb(said)
+    for other in (
+        msgpack.packb(dict(reversed(plain.items()))),
+        msgpack.packb(plain | {"voucher": b""}),
+        b"\xde\0\x04" + said[1:],
+        said.replace(b"\xa4anna", b"\xd9\x04anna"),
+    ):
+        refused(await gate.admit(anna.public.channel, other), "another encoding")
 
 
 # ---- tokens
@@ -238,7 +257,7 @@ async def test_openly_nobody_enrols_with_another_ones_statement_key():
     for stolen in (
         Credentials(task=DIGEST, name="anna", statement=honest.statement, signature=honest.signature),
         Credentials(task=DIGEST, name="mallory", statement=honest.statement, signature=honest.signature),
-        Credentials(task=DIGEST, name="mallory", statement=honest.statement, signature=b""),
+        Credentials(task=DIGEST, name="mallory", statement=honest.statement, signature=bytes(64)),
     ):
         refused(await gate.admit(mallory.public.channel, stolen.encode()), "has not signed for this channel key")
     assert await come(gate, anna) == b"anna"

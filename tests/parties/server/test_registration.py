@@ -13,10 +13,12 @@ import pytest
 import trio
 
 from fsl_async.errors import MisuseError
-from fsl_async.wire.messages import Receipt
+from fsl_async.wire.codec import encode
+from fsl_async.wire.messages import AskOutcome, AskTask, Enter, Receipt, TaskIs
 from parties.deployment.connecting import connect
 from parties.deployment.server import server_setup
 from parties.files.models import save_model
+from parties.identity.credentials import Credentials
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook, add_tokens, read_token, voucher
@@ -25,9 +27,9 @@ from parties.settings.party_file import ServerFile
 from parties.settings.writing import write_deployment
 from parties.storage.store import MemoryStore
 from tests.parties.server.test_admission import HOSTILE, OTHER_TOKEN, TOKEN, TOKENS, tokens
-from tests.support.hand_made import added_by, ask, connected, submission
+from tests.support.hand_made import added_by, ask, connected, reply, submission
 from tests.support.shop import TASK, Shop, assert_exact, model, plain_sum, take_part
-from transport import MemoryNetwork, RefusedError
+from transport import ChannelClosedError, MemoryNetwork, RefusedError, Role
 
 # ---- two servers
 
@@ -145,6 +147,39 @@ async def test_a_client_on_one_list_only_cannot_take_part_and_stops_nobody(gates
     assert outcome.excluded == {name: "only_s0"}
     assert f"forwards for '{name}', who is not known here" in caplog.text
     assert shop.failures == []
+
+
+async def test_a_listed_client_that_means_another_task_hears_which_is_served_and_nothing_else(gates, autojump_clock):
+    shop = await gates()
+    config, anna = await shop.config(), shop.client("anna")
+    for listed in shop.lists:
+        listed.add(shop.known["anna"].public)
+    other = Credentials.of(shop.known["anna"], bytes(32)).encode()
+    async with connected(anna, 0, other) as channel:
+        assert await asked(channel, AskTask()) == TaskIs(TASK.canonical())
+        for message in (Enter(0), AskOutcome(config.round_id())):
+            refused = await asked(channel, message)
+            assert (refused.reason, "for another task" in refused.explanation) == ("malformed", True)
+        refused = await ask(channel, submission(config, "anna"), 0)
+        assert refused.reason == "malformed"
+
+
+@pytest.mark.parametrize("role", [Role.SERVER_0, Role.SERVER_1])
+async def test_a_clients_key_in_a_servers_role_is_told_so(gates, autojump_clock, role):
+    shop = await gates()
+    anna, server = shop.client("anna"), 1 - (role - Role.SERVER_0)
+    for listed in shop.lists:
+        listed.add(shop.known["anna"].public)
+    async with connected(anna, server, role=role) as channel:
+        refused = await reply(channel)
+        assert (refused.reason, role.name in refused.explanation) == ("malformed", True)
+        with pytest.raises(ChannelClosedError):
+            await reply(channel)
+
+
+async def asked(channel, message):
+    await channel.send(*encode(message))
+    return await reply(channel)
 
 
 @pytest.mark.parametrize("policy", ["list", "open"])

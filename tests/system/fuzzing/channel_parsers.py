@@ -18,9 +18,19 @@ from transport import AuthenticationError, ChannelClosedError, Kind, Role
 from transport.channel import Introduction, SecureChannel
 from transport.errors import ChannelError, MessageTooLongError
 from transport.handshake import HandshakeSettings, Refusal, initiate, respond
-from transport.noise import CipherState, HandshakeState, KeyPair
+from transport.noise import TAG_SIZE, CipherState, HandshakeState, KeyPair
 from transport.preamble import PREAMBLE_SIZE, Preamble, prologue
-from transport.records import Announced, Body, Closed, Finished, NeedData, RecordReader, RecordType, RecordWriter
+from transport.records import (
+    RECORD_SIZE,
+    Announced,
+    Body,
+    Closed,
+    Finished,
+    NeedData,
+    RecordReader,
+    RecordType,
+    RecordWriter,
+)
 from transport.socket_transport import check_address
 from transport.tcp import split_address
 from transport.unix import SCHEME, socket_path
@@ -224,11 +234,15 @@ def _hostile_answers() -> list[bytes]:
     return [len(payload).to_bytes(2, "big") + payload + record for record in records]
 
 
+_FULL = RECORD_SIZE - TAG_SIZE - 1
+"""Bytes of a full record's body."""
+
+
 class _HostileWriter:
     """Encrypts whatever records the input asks for, and keeps to nothing but the keys.
 
-    An instruction is a record's type (1), the length of its body (1), and the body; at the beginning, the type 255
-    stands for a run of PINGs, so that a key's last record comes within reach.
+    An instruction is a record's type (1), the length of its body (1), and the body; a MORE of 255 bytes is filled up to
+    a full one. At the beginning, the type 255 stands for many PINGs, so that a key's last record comes near.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -244,7 +258,8 @@ class _HostileWriter:
                 yield b"".join(self._record(RecordType.PING, b"") for _ in range(4 * size))
                 place += 2
                 continue
-            yield self._record(kind, self._data[place + 2 : place + 2 + size])
+            body = self._data[place + 2 : place + 2 + size]
+            yield self._record(kind, body.ljust(_FULL, b"\0") if (kind, len(body)) == (RecordType.MORE, 255) else body)
             place += 2 + size
 
     def _record(self, kind: int, body: bytes) -> bytes:
@@ -258,18 +273,20 @@ def _instruction(kind: int, body: bytes = b"") -> bytes:
     return bytes([kind, len(body)]) + body
 
 
-def _message(size: int) -> bytes:
-    """The instructions of an honest message."""
-    content = bytes(size)
-    first = content[:200]
-    pieces = [size.to_bytes(8, "big") + first, *(content[start : start + 255] for start in range(200, size, 255))]
-    return b"".join(_instruction(RecordType.MORE, piece) for piece in pieces[:-1]) + _instruction(1, pieces[-1])
+def _message(more: int, size: int) -> bytes:
+    """The instructions of an honest message: full records, and a last one with this much of it."""
+    total = (_FULL * more - 8 if more else 0) + size
+    body = total.to_bytes(8, "big") + bytes(247) if more else total.to_bytes(8, "big") + bytes(size)
+    if not more:
+        return _instruction(RecordType.END, body)
+    fulls = [body, *[bytes(255)] * (more - 1)]
+    return b"".join(_instruction(RecordType.MORE, full) for full in fulls) + _instruction(RecordType.END, bytes(size))
 
 
 def _hostile_records() -> list[bytes]:
     close = _instruction(RecordType.CLOSE)
     up_to_rekey = bytes([255, 255]) + 3 * _instruction(RecordType.PING) + _instruction(RecordType.REKEY)
-    return [_message(5) + close, _message(600) + _message(0) + close, up_to_rekey + _message(9) + close]
+    return [_message(0, 5) + close, _message(2, 90) + _message(0, 0) + close, up_to_rekey + _message(0, 9) + close]
 
 
 def _read_hostile_records(data: bytes) -> None:

@@ -672,7 +672,7 @@ GUARDS = (
     Guard(
         "names on a roster name clients",
         ENTRIES,
-        "if client in SERVERS or not is_name(client):",
+        "if not is_client_name(client):",
         "if False:",
         (STORED,),
     ),

@@ -6,7 +6,7 @@ import trio
 
 from fsl_async.errors import ChannelError
 from fsl_async.wire.codec import decode, encode
-from fsl_async.wire.messages import AskTask, FromServer, Receipt, TaskIs
+from fsl_async.wire.messages import AskTask, Block, FromServer, Receipt
 from parties.server.limits import ConversationLimits
 from tests.support.conversing import BULK, House, ask, reply, submit
 
@@ -100,7 +100,7 @@ async def test_answers_that_nobody_reads_take_no_more_memory_than_there_is(nurse
     assert 0 < most <= house.conversations.answer_memory.limit < 90 * 3_000_000
     began = trio.current_time()
     async with await house.dial("honest") as channel:
-        assert isinstance(await whole_reply(channel), TaskIs)
+        assert isinstance(await whole_reply(channel), Block)
     assert trio.current_time() - began < 120
     for channel in channels:
         await channel.aclose()
