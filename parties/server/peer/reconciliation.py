@@ -65,7 +65,7 @@ class Meeting:
             StoreLostError: this server's store is behind.
         """
         peer = self._link.peer
-        self.peer_release = printable(theirs.release)
+        self._note_release(ours.release, printable(theirs.release))
         match compare(ours, theirs):
             case Agreed():
                 self._told = None
@@ -91,6 +91,15 @@ class Meeting:
                     f"{ours.settled}, and not the same ones; one of them is of another time or another test. Compare "
                     "what `fsl-async rounds list` says on both, and put the right one back"
                 )
+
+    def _note_release(self, ours: str, theirs: str) -> None:
+        """Warn, once for each, of another release: what both put on the wire has one version, so they work together."""
+        if theirs not in {ours, self.peer_release}:
+            explanation = (
+                f"{self._link.peer} runs release {theirs!r}, and {self._name} {ours!r}: install the same on both"
+            )
+            self._observe(Warned(about="peer", explanation=explanation))
+        self.peer_release = theirs
 
     def cannot_meet(self, explanation: str) -> None:
         """Tell the operator that the other server cannot be met, where waiting does not help."""

@@ -30,7 +30,7 @@ class Counted(enum.Enum):
 
     ATTEMPT = "submission attempts"
     CONFLICT = "contradicting requests"
-    RETRIEVAL = "retrievals"
+    RETRIEVAL = "attempts to retrieve"
     DOWNLOAD = "downloads of one block"
     UNFINISHED = "requests that broke off"
 
@@ -79,8 +79,8 @@ class RoundQuota:
         self._refused[client] += 1
         refusal = RequestRefusedError.because(
             "limit",
-            f"at most {limit} {kind.value} of one client are taken in a round, this is one more: ask again in the next "
-            "round, which opens when this one is over",
+            f"at most {limit} {kind.value} of one client are taken in a round, refused ones included, and this is one "
+            "more: ask again in the next round, which opens when this one is over",
         )
         if self._refused[client] > REFUSALS_BORNE:
             raise AbuseError(client, refusal.message)

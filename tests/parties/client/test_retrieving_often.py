@@ -52,7 +52,7 @@ async def test_who_has_used_up_its_retrievals_may_still_submit_and_goes_on_when_
 async def test_a_session_s_rows_are_recalled_as_often_in_every_round(autojump_clock):
     task = msgspec.structs.replace(TASK, retrievals=2, selection="fixed")
     rows = {"items": np.array([1, 2])}
-    refused = r"at most 2 retrievals of one client .* ask again in the next round"
+    refused = r"at most 2 attempts to retrieve of one client .* ask again in the next round"
     network_of = simulate(task, model(), seed=1)
     async with network_of as network, network.client("reader") as reader, network.client("anna") as anna:
         for number in (1, 2, 3):

@@ -51,6 +51,7 @@ def test_one_address_that_connects_and_leaves_makes_a_few_lines_a_minute(paper):
     summary = paper.lines[-1]
     assert (summary["origin"], summary["kind"]) == ("203.0.113.0/24", "ConnectionLostError")
     assert (summary["times"], summary["seconds"]) == (60_000 - FIRST, MINUTE)
+    assert summary["explanation"] == failed().explanation
     assert "withheld" not in summary
     event_log.hear(failed())
     assert len(paper.lines) == FIRST + 2  # a new minute

@@ -113,6 +113,62 @@ CONTRIBUTIONS = "fsl_async/server/contributions.py"
 
 GUARDS = (
     Guard(
+        "a message has one encoding",
+        "fsl_async/wire/codec.py",
+        "if came == expected:",
+        "if True:",
+        ("tests/fsl_async/wire/test_codec.py",),
+    ),
+    Guard(
+        "fields have their sizes, where those depend",
+        "fsl_async/wire/codec.py",
+        "if not holds(getattr(message, name)):",
+        "if False:",
+        ("tests/fsl_async/wire/test_codec.py",),
+    ),
+    Guard(
+        "no bulk follows a message that has none",
+        "fsl_async/wire/codec.py",
+        "if not message.carries_bulk:",
+        "if False:",
+        ("tests/fsl_async/wire/test_codec.py",),
+    ),
+    Guard(
+        "each record of a message but its last is full",
+        "transport/records.py",
+        "if not last and len(body) < _BODY_SIZE:",
+        "if False:",
+        (RECORDS,),
+    ),
+    Guard(
+        "credentials have one encoding",
+        "parties/identity/credentials.py",
+        "if credentials.encode() != payload:",
+        "if False:",
+        ("tests/parties/server/test_admission.py",),
+    ),
+    Guard(
+        "a listed client has signed its credentials",
+        ENROLMENT,
+        "if not credentials.is_signed_for(client.channel):",
+        "if False:",
+        ("tests/parties/server/test_admission.py",),
+    ),
+    Guard(
+        "a client that means another task hears which is served, and nothing else",
+        "parties/server/clients/connection.py",
+        "if not (self._same_task or isinstance(message, AskTask)):",
+        "if False:",
+        ("tests/parties/server/test_registration.py",),
+    ),
+    Guard(
+        "a client comes in a client's role",
+        "parties/server/server.py",
+        "if role != Role.CLIENT:",
+        "if False:",
+        ("tests/parties/server/test_registration.py",),
+    ),
+    Guard(
         "a round takes what belongs to its protocol",
         "parties/server/clients/requests.py",
         "if isinstance(message, FOREIGN[run.config.protocol]):",

@@ -144,7 +144,7 @@ async def test_padding_that_is_not_zero_is_refused():
 
 async def test_salts_of_another_size_are_refused_before_any_bulk(config):
     message, _ = of_carrier(config, submission(config, CLIENT))
-    for wrong in ({"dense_salt": b""}, {"bound_salt": b"1" * 16}, {"bound_digest": b"1" * 32}):
+    for wrong in ({"dense_salt": b""}, {"dense_digest": b""}, {"bound_salt": b"1" * 16}, {"bound_digest": b"1" * 32}):
         changed = msgspec.structs.replace(message, **wrong)
         with pytest.raises(RequestRefusedError):
             Wanted.of(config, CLIENT, changed, message.seed)

@@ -157,10 +157,10 @@ class Site:
         self.camera = Camera()
         self.scopes = [trio.CancelScope(), trio.CancelScope()]
 
-    async def open(self, again: int) -> None:
-        for index in (0, 1):
+    async def open(self, again: int, releases: tuple[str, str] = ("", "")) -> None:
+        for index, release in enumerate(releases):
             changes = {"store": self.camera} if index == again else {}
-            setup = replace(self.shop.setup_of(index), observe=self.told[index].append, **changes)
+            setup = replace(self.shop.setup_of(index), observe=self.told[index].append, release=release, **changes)
             self.shop.servers.append(Server(setup))
             self.shop.addresses.append(await self.nursery.start(self.run, index))
 
@@ -257,3 +257,12 @@ async def test_servers_that_cannot_meet_say_so_once_and_loudly(nursery, autojump
 class Refusing(MemoryNetwork):
     async def dial(self, *words: object) -> Channel:
         raise VersionMismatchError("it speaks version 2, and this is version 1")
+
+
+async def test_servers_of_different_releases_work_together_and_warn_their_operators_once(nursery, autojump_clock):
+    site = Site(nursery)
+    await site.open(0, releases=("2.1", "2.2"))
+    await site.rounds(1, "anna", "ben", "carol")
+    assert site.warnings(0) == ["S1 runs release '2.2', and S0 '2.1': install the same on both"]
+    assert site.warnings(1) == ["S0 runs release '2.1', and S1 '2.2': install the same on both"]
+    nursery.cancel_scope.cancel()
