@@ -15,7 +15,7 @@ from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationE
 from fsl_async.ring import Ring, RingIntegers
 from fsl_async.task import Sparse
 from fsl_async.wire.codec import CONTROL_LIMIT, decode, encode
-from fsl_async.wire.messages import FromClient, FromServer, Receipt, Retrieve, Submit
+from fsl_async.wire.messages import FromClient, FromServer, Hint, Receipt, Retrieve, Submit
 from parties import Client, Identity, RequestDeniedError, simulate
 from parties.identity.credentials import Credentials
 from parties.identity.keys import key_prefix
@@ -258,6 +258,16 @@ async def test_a_malformed_request_ends_for_its_sender_alone(case, autojump_cloc
             with pytest.raises(error, match=pattern):
                 await take_part(mallory)
         await honest_round(network)
+
+
+@pytest.mark.parametrize("announced", [b"", bytes(32)], ids=["to nobody", "to both servers"])
+async def test_a_hint_names_its_part_to_the_server_that_is_not_its_carrier(announced, autojump_clock):
+    async with simulate(msgspec.structs.replace(TASK, selection="fixed"), model(), seed=8) as network:
+        async with meddled(network.client("mallory"), outgoing=with_field(Hint, public_digest=announced)) as mallory:
+            await take_part(mallory)
+            await honest_round(network, "mallory")
+            with pytest.raises(RequestDeniedError, match="a hint names its public part to the server that is not"):
+                await take_part(mallory)
 
 
 async def test_a_request_for_another_round_is_refused_as_closed():
