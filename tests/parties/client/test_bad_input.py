@@ -262,12 +262,15 @@ async def test_a_malformed_request_ends_for_its_sender_alone(case, autojump_cloc
 
 @pytest.mark.parametrize("announced", [b"", bytes(32)], ids=["to nobody", "to both servers"])
 async def test_a_hint_names_its_part_to_the_server_that_is_not_its_carrier(announced, autojump_clock):
-    async with simulate(msgspec.structs.replace(TASK, selection="fixed"), model(), seed=8) as network:
-        async with meddled(network.client("mallory"), outgoing=with_field(Hint, public_digest=announced)) as mallory:
+    fixed, hook = msgspec.structs.replace(TASK, selection="fixed"), with_field(Hint, public_digest=announced)
+    async with (
+        simulate(fixed, model(), seed=8) as network,
+        meddled(network.client("mallory"), outgoing=hook) as mallory,
+    ):
+        await take_part(mallory)
+        await honest_round(network, "mallory")
+        with pytest.raises(RequestDeniedError, match="a hint names its public part to the server that is not"):
             await take_part(mallory)
-            await honest_round(network, "mallory")
-            with pytest.raises(RequestDeniedError, match="a hint names its public part to the server that is not"):
-                await take_part(mallory)
 
 
 async def test_a_request_for_another_round_is_refused_as_closed():
