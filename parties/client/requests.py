@@ -231,7 +231,7 @@ class Requests:
 
     async def _dial(self, server: int) -> Channel:
         setup = self._setup
-        shown = voucher(setup.token, server) if setup.token else NO_VOUCHER
+        shown = voucher(setup.token, setup.task.digest(), server) if setup.token else NO_VOUCHER
         settings = HandshakeSettings(
             private_key=setup.identity.channel_secret,
             role=Role.CLIENT,

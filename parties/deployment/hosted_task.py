@@ -202,7 +202,7 @@ class HostedTask:
 
     async def _serve(self, server: Server, reception: Reception) -> None:
         self._kept = 0
-        self._watched = list(_watched(self.file, server.enrolment, self.observer))
+        self._watched = list(_watched(self.file, server.setup.task.digest(), server.enrolment, self.observer))
         self._warn_of_memory()
         RoundFiles(self.file).prepare(server.setup.task)
         try:
@@ -394,12 +394,12 @@ def _statement_keys(deployment: Deployment) -> tuple[bytes, bytes]:
     return first.statement, second.statement
 
 
-def _watched(file: ServerFile, enrolment: Enrolment, observe: Observer) -> Iterator[WatchedFile]:
+def _watched(file: ServerFile, task: bytes, enrolment: Enrolment, observe: Observer) -> Iterator[WatchedFile]:
     """The files that are read again while the task is served."""
     if file.clients:
         yield watched_clients(file.clients, enrolment, observe)
     if file.tokens:
-        yield watched_tokens(file.tokens, file.server, enrolment, observe)
+        yield watched_tokens(file.tokens, task, file.server, enrolment, observe)
 
 
 def _tidy() -> None:

@@ -78,7 +78,7 @@ async def server_setup(
         peer=deployment.identity(1 - file.server),
         peer_address=deployment.addresses[0],
         registry=Registry.load(file.clients) if file.clients else Registry(),
-        policy=_policy(file),
+        policy=_policy(file, deployment.task),
         model=model,
         state=await trio.to_thread.run_sync(load_model, file.state) if file.state else {},
         apply=rule,
@@ -179,14 +179,14 @@ def own_identity(file: ServerFile, deployment: Deployment) -> Identity:
     return identity
 
 
-def _policy(file: ServerFile) -> Policy:
+def _policy(file: ServerFile, task: Task) -> Policy:
     """Who is admitted besides the clients on the list.
 
     Raises:
-        MisuseError: the file of tokens is missing or malformed.
+        MisuseError: the file of tokens is missing or malformed, or for another task.
     """
     if file.tokens is not None:
-        return WithToken(TokenBook.load(file.tokens, file.server))
+        return WithToken(TokenBook.load(file.tokens, task.digest(), file.server))
     return Anyone() if file.enrolment == "open" else ListOnly()
 
 

@@ -91,11 +91,11 @@ def watched_clients(path: Path, enrolment: Enrolment, observe: Observer) -> Watc
     return WatchedFile(path, "clients", take, observe)
 
 
-def watched_tokens(path: Path, server: int, enrolment: Enrolment, observe: Observer) -> WatchedFile:
+def watched_tokens(path: Path, task: bytes, server: int, enrolment: Enrolment, observe: Observer) -> WatchedFile:
     """The file of enrolment tokens; a token that was removed from it admits nobody any more."""
 
     async def take() -> None:
-        book = await trio.to_thread.run_sync(partial(TokenBook.load, path, server))
+        book = await trio.to_thread.run_sync(partial(TokenBook.load, path, task, server))
         enrolment.take_tokens(book)
         _log.info("%s: %d tokens", path, len(book))
 

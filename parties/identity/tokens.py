@@ -4,9 +4,9 @@
       └─ voucher for S0, voucher for S1         all that the client shows, each to one server
            └─ digest                            all that a server's file holds
 
-Rules: a server is shown a voucher that is valid at that server only, because otherwise it could let an accomplice
-enrol at the other server in the client's place; nobody who reads the file learns a token; digests are compared in
-constant time.
+Rules: a voucher is valid for one task at one server only, because otherwise that server could let an accomplice enrol
+at the other one, or in another task, in the client's place; nobody who reads the file learns a token; digests are
+compared in constant time.
 """
 
 from __future__ import annotations
@@ -59,33 +59,39 @@ def read_token(text: str) -> bytes:
     return bytes.fromhex(plain)
 
 
-def voucher(token: bytes, server: int) -> bytes:
-    """What a client shows one server of its token: 16 bytes that say nothing about the other server's voucher."""
-    return digest(Domain.VOUCHER, token, bytes([server]))[:KEY_BYTES]
+def voucher(token: bytes, task: bytes, server: int) -> bytes:
+    """What a client shows one server of its token: 16 bytes that say nothing about any other voucher.
+
+    Args:
+        token: the client's.
+        task: the digest of the task that it is for.
+        server: which server is shown it.
+    """
+    return digest(Domain.VOUCHER, token, task, bytes([server]))[:KEY_BYTES]
 
 
 class TokenBook:
     """The tokens that one server accepts, by the digests of their vouchers.
 
-    `TokenBook.load` reads the file that `fsl-async enrol` writes; `TokenBook.of(tokens, server)` makes one of tokens.
+    `TokenBook.load` reads the file that `fsl-async enrol` writes; `TokenBook.of` makes one of tokens.
     """
 
     def __init__(self, digests: Iterable[bytes] = ()) -> None:
         self._by_handle = {known[:_HANDLE_BYTES]: known for known in digests}
 
     @staticmethod
-    def of(tokens: Iterable[str], server: int) -> TokenBook:
-        """The book of these tokens."""
-        return TokenBook(_voucher_digest(read_token(text), server) for text in tokens)
+    def of(tokens: Iterable[str], task: bytes, server: int) -> TokenBook:
+        """The book of these tokens for the task with that digest."""
+        return TokenBook(_voucher_digest(read_token(text), task, server) for text in tokens)
 
     @staticmethod
-    def load(path: Path, server: int) -> TokenBook:
-        """Read a file that `add_tokens` has written.
+    def load(path: Path, task: bytes, server: int) -> TokenBook:
+        """Read a file that `add_tokens` has written for the task with that digest.
 
         Raises:
-            MisuseError: it is missing or malformed.
+            MisuseError: it is missing or malformed, or for another task.
         """
-        return TokenBook(bytes.fromhex(entry) for entry in _read(path)[SERVERS[server]])
+        return TokenBook(bytes.fromhex(entry) for entry in _read(path, task)[SERVERS[server]])
 
     def find(self, shown: bytes) -> bytes:
         """The digest of a voucher in the book; empty if it is not there.
@@ -100,39 +106,50 @@ class TokenBook:
         return len(self._by_handle)
 
 
-def add_tokens(path: Path, tokens: Sequence[str]) -> int:
-    """Add tokens to a file, which is created if there is none; it is replaced completely or not at all.
+def add_tokens(path: Path, task: bytes, tokens: Sequence[str]) -> int:
+    """Add tokens for the task with that digest to its file, which is made if there is none; it is replaced as a whole.
 
     Returns:
         How many tokens the file has now.
 
     Raises:
-        MisuseError: the file is malformed, or would hold more than `MOST_TOKENS`.
+        MisuseError: the file is malformed, is for another task, or would hold more than `MOST_TOKENS`.
         StorageError: it cannot be written.
     """
-    known = _read(path) if exists(path) else {name: [] for name in SERVERS}
+    known = _read(path, task) if exists(path) else {name: [] for name in SERVERS}
     if len(known[SERVERS[0]]) + len(tokens) > MOST_TOKENS:
         raise MisuseError(f"{path}: holds {len(known[SERVERS[0]]):,} tokens, at most {MOST_TOKENS:,} fit")
     for server, name in enumerate(SERVERS):
-        known[name] += [_voucher_digest(read_token(text), server).hex() for text in tokens]
-    _write(path, known)
+        known[name] += [_voucher_digest(read_token(text), task, server).hex() for text in tokens]
+    _write(path, task, known)
     return len(known[SERVERS[0]])
 
 
-def _voucher_digest(token: bytes, server: int) -> bytes:
-    return digest(Domain.TOKEN, voucher(token, server))
+def _voucher_digest(token: bytes, task: bytes, server: int) -> bytes:
+    return digest(Domain.TOKEN, voucher(token, task, server))
 
 
-def _read(path: Path) -> dict[str, list[str]]:
+def _read(path: Path, task: bytes) -> dict[str, list[str]]:
     try:
         table = parse_toml(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise MisuseError(f"{path} cannot be read: {error.strerror}; make one with `fsl-async enrol`") from error
     except UnicodeDecodeError as error:
         raise MisuseError(f"{path} is not TOML: {error}") from error
-    if set(table) != set(SERVERS) or not all(_are_digests(entries) for entries in table.values()):
+    if set(table) != {"task", *SERVERS} or not _are_digests([table["task"]]):
         raise MisuseError(
-            f"{path}: two lists of digests, S0 and S1, expected; make it with `fsl-async enrol`, and copy it as it is"
+            f"{path}: a task's digest and two lists of digests, S0 and S1, expected; make it with `fsl-async enrol`, "
+            "and copy it as it is"
+        )
+    made_for = table.pop("task")
+    if made_for != task.hex():
+        raise MisuseError(
+            f"{path}: its tokens are for the task whose digest is {made_for[:16]}…, and this one's is "
+            f"{task.hex()[:16]}…; make tokens for this task with `fsl-async enrol`, in a file of their own"
+        )
+    if not all(_are_digests(entries) for entries in table.values()):
+        raise MisuseError(
+            f"{path}: S0 and S1 are lists of digests; make it with `fsl-async enrol`, and copy it as it is"
         )
     return table
 
@@ -142,8 +159,9 @@ def _are_digests(entries: Any) -> bool:
     return isinstance(entries, list) and all(isinstance(entry, str) and digits.fullmatch(entry) for entry in entries)
 
 
-def _write(path: Path, known: dict[str, list[str]]) -> None:
+def _write(path: Path, task: bytes, known: dict[str, list[str]]) -> None:
     lines = ["# Digests of enrolment tokens, the same file for both servers; tokens cannot be learnt from it."]
+    lines += [f'task = "{task.hex()}"']
     for name in SERVERS:
         lines += [f"{name} = [", *(f'    "{entry}",' for entry in known[name]), "]"]
     try:

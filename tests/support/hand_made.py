@@ -120,7 +120,7 @@ async def connected(
 ) -> AsyncIterator[Channel]:
     """A channel to one server with this client's keys, nothing said on it; with a payload of the test's own, or its."""
     setup = client.setup
-    shown = voucher(setup.token, server) if setup.token else b""
+    shown = voucher(setup.token, setup.task.digest(), server) if setup.token else b""
     said = Credentials.of(setup.identity, setup.task.digest(), shown).encode() if payload is None else payload
     settings = HandshakeSettings(setup.identity.channel_secret, role, setup.kind, setup.randomness, said)
     async with await setup.transport.dial(setup.addresses[server], setup.servers[server].channel, settings) as channel:

@@ -109,7 +109,8 @@ def admission(file: ServerFile, task: Task) -> str:
     if file.enrolment == "open":
         raise Doubt(OPEN_WARNING)
     if file.tokens is not None:
-        return f"{len(registry)} clients listed, {len(TokenBook.load(file.tokens, file.server))} tokens"
+        book = TokenBook.load(file.tokens, task.digest(), file.server)
+        return f"{len(registry)} clients listed, {len(book)} tokens"
     if task.protocol == "psr":
         return f"{len(registry)} clients listed; a round that only serves retrievals needs none"
     if len(registry) < task.quorum:

@@ -505,7 +505,7 @@ async def test_a_client_finds_both_servers_and_that_they_know_it(folder):
 
 async def test_asking_uses_up_no_token(folder):
     for number in (0, 1):
-        add_tokens(folder / f"S{number}" / "tokens.toml", [TOKEN])
+        add_tokens(folder / f"S{number}" / "tokens.toml", TASK.digest(), [TOKEN])
         change(folder / f"S{number}" / "party.toml", "model =", 'enrolment = "token"\ntokens = "tokens.toml"\nmodel =')
     async with running(folder / "S0", folder / "S1") as servers:
         finding = (await found(folder / "eve"))["admission"]

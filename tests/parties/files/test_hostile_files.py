@@ -37,7 +37,7 @@ READERS = {
     "client list, edited": lambda path: add_clients(path, [PublicIdentity("bob", bytes(32), bytes(32))]),
     "public key": PublicIdentity.load,
     "secret key": Identity.load,
-    "tokens": lambda path: TokenBook.load(path, 0),
+    "tokens": lambda path: TokenBook.load(path, bytes(32), 0),
 }
 TEXTS = {
     "a number of 5,000 digits": "a = " + "9" * 5_000,

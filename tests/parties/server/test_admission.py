@@ -27,7 +27,7 @@ TOKEN, OTHER_TOKEN = (read_token(text) for text in TOKENS)
 
 
 def tokens(server: int = 0) -> WithToken:
-    return WithToken(TokenBook.of(TOKENS, server))
+    return WithToken(TokenBook.of(TOKENS, DIGEST, server))
 
 
 def enrolment(
@@ -38,7 +38,7 @@ def enrolment(
 
 async def come(gate: Enrolment, identity: Identity, token: bytes = b"", server: int = 0) -> bytes | Refusal:
     """What the gate answers to the holder of an identity."""
-    shown = voucher(token, server) if token else b""
+    shown = voucher(token, DIGEST, server) if token else b""
     return await gate.admit(identity.public.channel, Credentials.of(identity, DIGEST, shown).encode())
 
 
@@ -129,7 +129,7 @@ async def test_what_one_server_is_shown_is_worthless_at_the_other():
     anna, friend = Identity.generate("anna"), Identity.generate("friend")
     first, second = enrolment(tokens(0), server=0), enrolment(tokens(1), server=1)
     assert await come(first, anna, TOKEN, server=0) == b"anna"
-    seen_by_s0 = voucher(TOKEN, 0)
+    seen_by_s0 = voucher(TOKEN, DIGEST, 0)
     answer = await second.admit(friend.public.channel, Credentials.of(friend, DIGEST, seen_by_s0).encode())
     refused(answer, "not one of S1's")
     assert await come(second, anna, TOKEN, server=1) == b"anna"
@@ -143,7 +143,7 @@ async def test_a_refusal_leaves_the_token_unused():
         await come(gate, replace(ben, name="anna"), OTHER_TOKEN), "the name 'anna' belongs to somebody else", "keygen"
     )
     refused(await come(gate, replace(ben, name="S1"), OTHER_TOKEN), "belongs to somebody else")
-    said = Credentials.of(ben, bytes(32), voucher(OTHER_TOKEN, 0)).encode()
+    said = Credentials.of(ben, bytes(32), voucher(OTHER_TOKEN, DIGEST, 0)).encode()
     refused(await gate.admit(ben.public.channel, said), "another task", DIGEST.hex()[:16], "00000000")
     assert await come(gate, ben, OTHER_TOKEN) == b"ben"
 
@@ -306,7 +306,7 @@ def test_only_open_enrolment_has_a_warning():
 @pytest.mark.parametrize("name", ["a", "a" * 64, "é" * 64, "😀" * 64, "Ἀλίκη und Bob"])
 async def test_every_name_fits_and_enrols(name):
     identity = Identity.generate(name)
-    assert len(Credentials.of(identity, DIGEST, voucher(TOKEN, 0)).encode()) <= LONGEST_PAYLOAD
+    assert len(Credentials.of(identity, DIGEST, voucher(TOKEN, DIGEST, 0)).encode()) <= LONGEST_PAYLOAD
     gate = enrolment(tokens())
     assert await come(gate, identity, TOKEN) == name.encode()
     refused(await come(gate, replace(identity, name="z" + name[1:])), name[1:])
@@ -363,7 +363,7 @@ async def test_hostile_credentials_get_a_reason(case, policy):
 
 async def test_credentials_with_any_bit_changed_enrol_nobody():
     identity = Identity.generate("eve")
-    said = Credentials.of(identity, DIGEST, voucher(TOKEN, 0)).encode()
+    said = Credentials.of(identity, DIGEST, voucher(TOKEN, DIGEST, 0)).encode()
     gate = enrolment(tokens())
     for bit in range(8 * len(said)):
         changed = bytearray(said)
@@ -393,7 +393,7 @@ async def test_random_bytes_and_spliced_credentials_never_raise():
 
 
 def test_secrets_do_not_show():
-    said = Credentials.of(Identity.generate("eve"), DIGEST, voucher(TOKEN, 0))
+    said = Credentials.of(Identity.generate("eve"), DIGEST, voucher(TOKEN, DIGEST, 0))
     assert repr(said) == "Credentials(name='eve')"
     assert TOKEN.hex() not in repr(tokens())
 
@@ -414,20 +414,29 @@ def test_tokens_are_fresh_and_read_back():
             new_tokens(count)
 
 
+def test_tokens_are_for_one_task(tmp_path):
+    path = tmp_path / "tokens.toml"
+    add_tokens(path, DIGEST, TOKENS)
+    assert voucher(TOKEN, DIGEST, 0) != voucher(TOKEN, bytes(32), 0)
+    for use in (lambda: TokenBook.load(path, bytes(32), 0), lambda: add_tokens(path, bytes(32), TOKENS)):
+        with pytest.raises(MisuseError, match=f"its tokens are for the task whose digest is {DIGEST.hex()[:16]}"):
+            use()
+
+
 def test_the_file_grows_and_holds_no_token(tmp_path):
     path = tmp_path / "tokens.toml"
-    assert add_tokens(path, TOKENS[:1]) == 1
-    assert add_tokens(path, TOKENS[1:]) == 2
+    assert add_tokens(path, DIGEST, TOKENS[:1]) == 1
+    assert add_tokens(path, DIGEST, TOKENS[1:]) == 2
     text = path.read_text()
     for token in (TOKEN, OTHER_TOKEN):
-        for secret in (token, voucher(token, 0), voucher(token, 1)):
+        for secret in (token, voucher(token, DIGEST, 0), voucher(token, DIGEST, 1)):
             assert secret.hex() not in text
     for server in (0, 1):
-        book = TokenBook.load(path, server)
+        book = TokenBook.load(path, DIGEST, server)
         assert len(book) == 2
         for token in (TOKEN, OTHER_TOKEN):
-            assert book.find(voucher(token, server))
-            assert not book.find(voucher(token, 1 - server))
+            assert book.find(voucher(token, DIGEST, server))
+            assert not book.find(voucher(token, DIGEST, 1 - server))
             assert not book.find(token)
     assert [entry.name for entry in tmp_path.iterdir()] == ["tokens.toml"]
 
@@ -439,14 +448,14 @@ def test_a_malformed_file_of_tokens_is_refused(tmp_path, text):
     path = tmp_path / "tokens.toml"
     path.write_text(text)
     with pytest.raises(MisuseError, match=r"tokens\.toml"):
-        TokenBook.load(path, 0)
+        TokenBook.load(path, DIGEST, 0)
     with pytest.raises(MisuseError, match=r"tokens\.toml"):
-        add_tokens(path, TOKENS)
+        add_tokens(path, DIGEST, TOKENS)
     assert path.read_text() == text
 
 
 def test_the_book_compares_whole_digests():
     """Two vouchers whose digests begin alike are still two."""
-    known = TokenBook.of(TOKENS[:1], 0).find(voucher(TOKEN, 0))
+    known = TokenBook.of(TOKENS[:1], DIGEST, 0).find(voucher(TOKEN, DIGEST, 0))
     book = TokenBook([known[:8] + bytes(24)])
-    assert book.find(voucher(TOKEN, 0)) == b""
+    assert book.find(voucher(TOKEN, DIGEST, 0)) == b""

@@ -347,7 +347,7 @@ def test_the_commands_do_it_and_tell_it(tmp_path, monkeypatch, capsys):
 
 
 async def come(gate: Enrolment, identity: Identity, token: bytes = b"") -> bytes | Refusal:
-    shown = voucher(token, 0) if token else b""
+    shown = voucher(token, TASK.digest(), 0) if token else b""
     return await gate.admit(identity.public.channel, Credentials.of(identity, TASK.digest(), shown).encode())
 
 
@@ -374,7 +374,7 @@ async def test_another_list_lets_in_and_lets_go(path, known):
 
 async def test_who_enrolled_with_a_token_can_be_revoked_and_the_name_stays_taken(path, known):
     tokens = ["00112233445566778899aabbccddeeff", "ffeeddccbbaa99887766554433221100"]
-    gate = gate_of(Registry.load(path), WithToken(TokenBook.of(tokens, 0)))
+    gate = gate_of(Registry.load(path), WithToken(TokenBook.of(tokens, TASK.digest(), 0)))
     assert await come(gate, known["carl"], read_token(tokens[0])) == b"carl"
     revoke_client(path, known["carl"].public.channel.hex())
     assert gate.reload(Registry.load(path)) == (known["carl"].public,)

@@ -291,13 +291,13 @@ async def test_a_servers_file_names_who_may_enrol(tmp_path, lines, policy):
     servers = [identity.public, Identity.generate("S1").public]
     write_deployment(tmp_path, TASK, servers, ["127.0.0.1:1", "127.0.0.1:2"], [Identity.generate("anna").public])
     save_model(tmp_path / "model.npz", model())
-    add_tokens(tmp_path / "tokens.toml", TOKENS)
+    add_tokens(tmp_path / "tokens.toml", TASK.digest(), TOKENS)
     (tmp_path / "S0.toml").write_text(SERVER_FILE + lines)
     setup = await server_setup(tmp_path / "S0.toml")
     assert isinstance(setup.policy, policy)
     assert len(setup.registry) == ("clients.toml" in lines)
     if isinstance(setup.policy, WithToken):
-        assert setup.policy.book.find(voucher(TOKEN, 0))
+        assert setup.policy.book.find(voucher(TOKEN, TASK.digest(), 0))
 
 
 @pytest.mark.parametrize(
@@ -325,12 +325,14 @@ async def test_connect_refuses_what_is_no_token_before_it_dials(tmp_path):
 
 
 def test_the_command_prints_tokens_once_and_keeps_their_digests(tmp_path):
-    path = tmp_path / "tokens.toml"
-    command = [sys.executable, "-m", "parties", "enrol", str(path), "--tokens", "3", "--format", "text"]
+    servers = [Identity.generate(name).public for name in ("S0", "S1")]
+    write_deployment(tmp_path, TASK, servers, ["127.0.0.1:1", "127.0.0.1:2"], [])
+    path, task = tmp_path / "tokens.toml", tmp_path / "task.toml"
+    command = [sys.executable, "-m", "parties", "enrol", str(path), str(task), "--tokens", "3", "--format", "text"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     made = done.stdout.split()
     assert len(made) == 3
-    book = TokenBook.load(path, 1)
-    assert all(book.find(voucher(read_token(text), 1)) for text in made)
+    book = TokenBook.load(path, TASK.digest(), 1)
+    assert all(book.find(voucher(read_token(text), TASK.digest(), 1)) for text in made)
     assert not any(text in path.read_text() or text in done.stderr for text in made)
     assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0

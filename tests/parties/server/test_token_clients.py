@@ -20,19 +20,19 @@ from parties.operator.log_lines import lines_of
 from parties.server.admission import Enrolment, ListOnly, WithToken
 from parties.settings.lists import add_clients, list_clients, revoke_client, undo_revocation
 from parties.storage.sqlite_store import SqliteStore
-from tests.parties.server.test_admission import OTHER_TOKEN, TOKEN, come, enrolment, refused
+from tests.parties.server.test_admission import DIGEST, OTHER_TOKEN, TOKEN, come, enrolment, refused
 from tests.parties.server.test_peers_and_clients import main_of, until
 from transport import Refusal
 
 
 def book(path: Path) -> WithToken:
-    return WithToken(TokenBook.load(path, 0))
+    return WithToken(TokenBook.load(path, DIGEST, 0))
 
 
 @pytest.fixture
 def tokens(tmp_path) -> Path:
     path = tmp_path / "tokens.toml"
-    add_tokens(path, [TOKEN.hex()])
+    add_tokens(path, DIGEST, [TOKEN.hex()])
     return path
 
 
@@ -119,7 +119,7 @@ def test_who_has_enrolled_is_listed_while_the_server_runs_or_after(tmp_path, tok
         'server = 0\nidentity = "s0.key"\ntask = "task.toml"\nmodel = "model.npz"\nlisten = "127.0.0.1:0"\n'
         'clients = "clients.toml"\nenrolment = "token"\ntokens = "tokens.toml"\nstore = "s0.sqlite"\n'
     )
-    add_tokens(tokens, [OTHER_TOKEN.hex()])
+    add_tokens(tokens, DIGEST, [OTHER_TOKEN.hex()])
     assert listed(config) == ExitCode.MISUSE
     assert "there is no store yet, so nobody has enrolled" in capsys.readouterr().err
 
@@ -153,10 +153,10 @@ async def test_new_tokens_are_taken_up_and_taken_out_ones_are_not_good_any_more(
     heard = list[ServerEvent]()
     gate = enrolment(book(tokens))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(watched_tokens(tokens, 0, gate, heard.append).keep)
+        nursery.start_soon(watched_tokens(tokens, DIGEST, 0, gate, heard.append).keep)
         assert await come(gate, anna, TOKEN) == b"anna"
         refused(await come(gate, ben, OTHER_TOKEN), "is not one of S0's")
-        add_tokens(tokens, [OTHER_TOKEN.hex()])
+        add_tokens(tokens, DIGEST, [OTHER_TOKEN.hex()])
         assert await next_answer(gate, ben, OTHER_TOKEN, "is not one of S0's") == b"ben"
         refused(await come(gate, carl, TOKEN), "has been used")
         good = tokens.read_text()

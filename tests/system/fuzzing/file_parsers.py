@@ -292,8 +292,8 @@ PARSERS = (
     _toml("secret-key", _load_identity, lambda: _written(ALICE.save, "alice.key")),
     _toml(
         "token-digests",
-        lambda path: TokenBook.load(path, 1),
-        lambda: _written(lambda path: add_tokens(path, ["00" * 16, "ab" * 16]), "tokens.toml"),
+        lambda path: TokenBook.load(path, TASK.digest(), 1),
+        lambda: _written(lambda path: add_tokens(path, TASK.digest(), ["00" * 16, "ab" * 16]), "tokens.toml"),
     ),
     Parser(
         "token-file",
