@@ -43,7 +43,9 @@ class RoundsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clients: Annotated[
         int,
         About(
-            "a round closes after this many submissions; 0: after the task's max_clients", low=0, high=LARGEST_CLIENTS
+            "a round closes after this many submissions that both servers have; 0: after the task's max_clients",
+            low=0,
+            high=LARGEST_CLIENTS,
         ),
     ] = 0
     seconds: Annotated[
