@@ -31,6 +31,7 @@ from fsl_async.union import pack_union
 from fsl_async.wire import messages
 from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.codec import encode
+from fsl_async.wire.held_parts import mark_of
 from fsl_async.wire.public_part import ALL_ROWS, Layout, Part, Trees
 from fsl_async.wire.share_pieces import piece_digest, share_digest, spans_of
 from parties.identity.credentials import Credentials
@@ -203,6 +204,7 @@ def _messages() -> dict[str, Any]:
         (messages.TossCommitment(number=3, commitment=part, model=round_id), b""),
         (messages.TossReveal(number=3, seed=fixed("half"), nonce=fixed("nonce")), b""),
         (messages.AskedList(number=3), b"names"),
+        (messages.HeldParts(round_id), mark_of(CLIENT, "retrieve", 1, part)),
         (messages.Forward(round_id=round_id, client=CLIENT, purpose="retrieve", query=1), b"part"),
         (messages.Closing(round_id), b""),
         (messages.Held(round_id, 3), b""),

@@ -80,6 +80,7 @@ class Domain(Enum):
     ENROLMENT = b"fsl.enrolment"
     VOUCHER = b"fsl.voucher"
     SERVED = b"fsl.served"
+    HELD = b"fsl.held"
     TOKEN = b"fsl.token"
     STORED = b"fsl.stored"
     SIMULATION = b"fsl.simulation"

@@ -7,8 +7,8 @@ and its range, and its reader enforces them.
 
     client → server    AskTask Enter Retrieve Recall Download Submit Hint AskOutcome
     server → client    TaskIs Opened Answer Block Receipt Finished Refused
-    server → server    Known TossCommitment TossReveal AskedList Forward Closing Held RosterList Proofs RowCounts
-                       Commitment Share AskPieces SharePiece Conclusion Abort
+    server → server    Known TossCommitment TossReveal AskedList HeldParts Forward Closing Held RosterList Proofs
+                       RowCounts Commitment Share AskPieces SharePiece Conclusion Abort
 """
 
 from __future__ import annotations
@@ -278,13 +278,22 @@ class Forward(Message, frozen=True, tag="forward", kw_only=True):
     query: Number
 
 
+class HeldParts(Message, frozen=True, tag="held-parts"):
+    """Which public parts of the other server's clients are here, in a round that is on where the servers meet.
+
+    The bulk has their marks (see `fsl_async.wire.held_parts`); all others are forwarded again.
+    """
+
+    round_id: Digest
+
+
 class Closing(Bare, frozen=True, tag="closing"):
     """In a round that only serves retrievals: this server answers no more of them."""
 
     round_id: Digest
 
 
-class Held(Message, frozen=True, tag="held"):
+class Held(Bare, frozen=True, tag="held"):
     """How many submissions of clients that the receiver carries this server has in full, in a round that is open.
 
     A server says so once it has as many submissions as close the round by its schedule, or has been told so, and again
@@ -292,7 +301,7 @@ class Held(Message, frozen=True, tag="held"):
     nothing of those that it carries itself.
     """
 
-    round_id: bytes
+    round_id: Digest
     clients: Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -365,6 +374,6 @@ FromServer: TypeAlias = TaskIs | Opened | Answer | Block | Receipt | Finished | 
 OfRound: TypeAlias = (
     Closing | Held | RosterList | Proofs | RowCounts | Commitment | Share | AskPieces | SharePiece | Conclusion | Abort
 )
-"""What the servers say to each other in an open round, besides what they forward."""
+"""What the servers say to each other in an open round, besides what they forward, and what of that they hold."""
 
-FromPeer: TypeAlias = Known | TossCommitment | TossReveal | AskedList | Forward | OfRound
+FromPeer: TypeAlias = Known | TossCommitment | TossReveal | AskedList | HeldParts | Forward | OfRound

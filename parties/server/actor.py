@@ -37,6 +37,7 @@ from fsl_async.wire.messages import (
     Forward,
     FromPeer,
     Held,
+    HeldParts,
     Known,
     Proofs,
     RosterList,
@@ -239,6 +240,10 @@ class Actor:
         match message:
             case Known():
                 await self.meeting.take(self.sequence.known(), message)
+                if self.meeting.listens:
+                    await self.sequence.take_known(message)
+            case HeldParts():
+                await self.sequence.take_held(message, bulk)
             case TossCommitment() | TossReveal():
                 await self.sequence.take_toss(message)
             case AskedList():

@@ -8,10 +8,10 @@ from typing import TypeAlias
 import trio
 
 from fsl_async.protocols.machine import Event
-from fsl_async.wire.messages import AskedList, Known, OfRound, TossCommitment, TossReveal
+from fsl_async.wire.messages import AskedList, HeldParts, Known, OfRound, TossCommitment, TossReveal
 from parties.server.peer.forwarding import Forwarded
 
-Said: TypeAlias = Known | TossCommitment | TossReveal | AskedList | OfRound
+Said: TypeAlias = Known | TossCommitment | TossReveal | AskedList | HeldParts | OfRound
 """Messages of the peer's that the actor takes; a public part that it forwards is a `Forwarded` instead."""
 
 

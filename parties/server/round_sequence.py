@@ -18,7 +18,7 @@ from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.ending import GaveUp
 from fsl_async.protocols.machine import Event
-from fsl_async.wire.messages import Abort, AskedList, Conclusion, Known, TossCommitment, TossReveal
+from fsl_async.wire.messages import Abort, AskedList, Conclusion, HeldParts, Known, TossCommitment, TossReveal
 from parties.events import ClientsDrawn, Resumed, RoundOpened, RoundSettled, Warned
 from parties.outcome import Aborted
 from parties.server.holdings import Holdings
@@ -201,7 +201,24 @@ class RoundSequence:
         if self._sample is not None:
             self._sample.resend()
         if self._rounds.running is not None:
-            self._rounds.running.resend()
+            self._rounds.running.meet()
+
+    async def take_known(self, message: Known) -> None:
+        """Say what the peer may lack of a round that is on here and, as it says, not there."""
+        if self._rounds.running is not None:
+            await self._rounds.running.peer_is_at(message.present)
+
+    async def take_held(self, message: HeldParts, marks: memoryview) -> None:
+        """Say what the peer may lack of a round that is on at both servers.
+
+        Raises:
+            PeerViolationError: the round is unknown here, or the marks are none.
+        """
+        run = self._rounds.find(message.round_id)
+        if run is None:
+            self.check_known(message.round_id)
+        else:
+            await run.peer_holds(marks)
 
     def known(self) -> Known:
         """What this server knows, for when the servers meet."""

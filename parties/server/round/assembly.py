@@ -18,7 +18,7 @@ from fsl_async.protocols import assembly
 from fsl_async.protocols.machine import UnexpectedEvent
 from parties.concurrency import RecurringEvent
 from parties.server.refusals import ContradictionError, RequestRefusedError
-from parties.server.store_layout import RequestKey
+from parties.server.store_layout import KnownPart, RequestKey
 from parties.storage.decoding import replaying
 
 NOTHING_YET = assembly.Expecting()
@@ -84,6 +84,18 @@ class RequestAssembly:
                 return known == part
             case _:
                 return False
+
+    def forwarded(self) -> list[KnownPart]:
+        """The public parts of the other server's clients that have come, also those that were not announced."""
+        found = []
+        for key, state in self._requests.items():
+            if self._carried(key.client):
+                match state:
+                    case assembly.PublicOnly(public_digest=part) | assembly.Assembled(public_digest=part):
+                        found.append(KnownPart(key, part))
+                    case assembly.Mismatched(received=part):
+                        found.append(KnownPart(key, part))
+        return found
 
     def has_place(self, client: str) -> bool:
         """Whether there is a place for what the peer forwards for a client; it is held until the client comes."""

@@ -1,7 +1,8 @@
 """What a round sends to the other server: what its state asks for, and the public parts of the clients it carries.
 
 Rules: bulk data is read from the store when its turn comes; if the round is over by then, nothing is sent. A part that
-has been forwarded is forwarded again each time the servers meet, because a lost connection may have lost it.
+has been forwarded is forwarded again when the servers meet, because a lost connection may have lost it, unless the
+other server says that it holds it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
 from fsl_async.protocols import psr, ssa
-from fsl_async.wire.messages import AskPieces, Forward, Held, SharePiece
+from fsl_async.wire.held_parts import mark_of
+from fsl_async.wire.messages import AskPieces, Forward, Held, HeldParts, SharePiece
 from fsl_async.wire.share_pieces import packed_pieces
+from parties.compute import ComputeLane
 from parties.server.peer.link import PeerLink
 from parties.server.round.records import RoundRecords
 from parties.server.store_layout import RequestKey
@@ -95,10 +98,20 @@ class Outbox:
         """Note a part that was forwarded before a restart: it is sent again when the servers meet."""
         self._forwards[key] = part
 
-    def resend_forwards(self) -> None:
-        """Send all parts again, because the servers have met anew."""
+    def say_held_parts(self, held: Callable[[], Awaitable[bytes]]) -> None:
+        """Say which parts of the other server's clients are here.
+
+        Args:
+            held: makes their marks, when the message's turn comes.
+        """
+        self._link.post_stored(HeldParts(self._round_id), held)
+
+    async def resend_forwards(self, held: frozenset[bytes], lane: ComputeLane) -> None:
+        """Send all parts again but those of which the other server holds the marks: the servers have met anew."""
         self._pieces_asked = False
-        for key, part in self._forwards.items():
+        noted = list(self._forwards.items())
+        lacking = await lane.run(lambda: [(key, part) for key, part in noted if mark_of(*key, part) not in held])
+        for key, part in lacking:
             self._post_forward(key, part)
 
     async def forward_mended(self) -> None:

@@ -21,6 +21,7 @@ from fsl_async.protocols import assembly, ssa
 from fsl_async.protocols.ending import CloseRound
 from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later, held_back
 from fsl_async.protocols.reconciliation import Round
+from fsl_async.wire.held_parts import mark_of, packed_marks, read_marks
 from fsl_async.wire.messages import OfRound
 from parties.events import RoundMoved, Warned
 from parties.outcome import Model, RoundOutcome, RoundReport
@@ -83,6 +84,7 @@ class RoundRun:
         self._begun = begun
         self._tools = tools
         self._early: list[Event] = []
+        self._met = False
         self._timers = Timers(begun, records, tools, lambda: self.state)
         self._journal = f"{records.prefix}/events"
         self._stopwatch = Stopwatch(begun.opened_at, f"{records.prefix}/times")
@@ -327,10 +329,35 @@ class RoundRun:
         except UnexpectedEvent as error:
             raise PeerViolationError(self.peer, f"speaks out of turn: {error}") from error
 
-    def resend(self) -> None:
-        """Send again what the state says the peer may lack, because the servers have met anew."""
-        self.outbox.resend_forwards()
-        self.course.resend()
+    def meet(self) -> None:
+        """Say which parts are here, because the servers have met; what the peer lacks follows once it has said so."""
+        self._met = True
+        self.outbox.say_held_parts(self._held)
+
+    async def _held(self) -> bytes:
+        here = [known for known in self.requests.forwarded() if not self.records.awaits(*known)]
+        most = self.config.task.max_clients
+        return await self._tools.lane.run(lambda: packed_marks((mark_of(*key, part) for key, part in here), most))
+
+    async def peer_is_at(self, present: bytes) -> None:
+        """Send again all that the peer may lack, where the round that it says is on there is not this one."""
+        if present != self.round_id:
+            await self._resend(frozenset())
+
+    async def peer_holds(self, marks: memoryview) -> None:
+        """Send again what the peer may lack, which says what parts it holds.
+
+        Raises:
+            PeerViolationError: that is no list of marks.
+        """
+        await self._resend(read_marks(marks, self.config.task.max_clients, self.peer))
+
+    async def _resend(self, held: frozenset[bytes]) -> None:
+        """Send again what the state says the peer may lack: once for each time that the servers meet."""
+        if self._met:
+            self._met = False
+            await self.outbox.resend_forwards(held, self._tools.lane)
+            self.course.resend()
 
     def _end_waiting(self) -> None:
         """End what waited for a state that is past."""

@@ -1247,6 +1247,20 @@ GUARDS = (
         (ALONE,),
     ),
     Guard(
+        "marks of held parts are whole, and have a limit",
+        "fsl_async/wire/held_parts.py",
+        "if len(content) % MARK_BYTES or len(content) > most:",
+        "if False:",
+        ("tests/parties/server/peer/test_held_parts.py",),
+    ),
+    Guard(
+        "what the other server may lack is sent again once on a connection",
+        "parties/server/round/run.py",
+        "            self._met = False\n            await",
+        "            await",
+        ("tests/parties/server/peer/test_held_parts.py",),
+    ),
+    Guard(
         "only what connects in this direction dials",
         "transport/preamble.py",
         "if (initiator, responder) not in _DIALS:",

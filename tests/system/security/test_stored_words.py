@@ -128,6 +128,10 @@ async def test_of_two_parts_under_one_key_one_is_stored_and_a_restart_comes_up(p
             nursery.cancel_scope.cancel()
 
 
+async def nothing(*_: object) -> None:
+    """In the place of what sends parts again."""
+
+
 async def test_what_a_restart_has_lost_is_not_replaced_by_another_part(seed, autojump_clock, monkeypatch):
     """The client's word is recorded, and its part was on loan; the carrier forwards another one after the restart."""
     async with pair(seed) as both:
@@ -136,7 +140,7 @@ async def test_what_a_restart_has_lost_is_not_replaced_by_another_part(seed, aut
         client = carried_by_s0(run)[0]
         await sent(both.network, client, submission(run.config, client))
         assert not await stored_parts(second)
-        monkeypatch.setattr(Outbox, "resend_forwards", lambda outbox: None)
+        monkeypatch.setattr(Outbox, "resend_forwards", nothing)
         monkeypatch.setattr("parties.server.round.records.LOAN_BYTES", 0)
         async with trio.open_nursery() as nursery:
             both.network.servers = (first, Server(second.setup))

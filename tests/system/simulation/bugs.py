@@ -500,7 +500,7 @@ BUGS = (
         "as many are told that they are drawn as are drawn",
         (
             Edit(
-                "parties.server.clients.requests:RequestHandler._opened",
+                "parties.server.clients.requests:RequestHandler._asked",
                 "Opened(run.config.canonical(), strange, run.is_drawn(client))",
                 "Opened(run.config.canonical(), strange, True)",
             ),
