@@ -97,7 +97,7 @@ async def test_a_round_of_retrievals_counts_nobody_and_leaves_the_model() -> Non
         outcome = await net.finish_round()
         assert (outcome.number, outcome.clients, outcome.update, outcome.elements) == (1, (), {}, {})
         report = first.report()
-        assert (report.ended, report.clients, report.model) == ("done", (), first.config.model)
+        assert (report.ended, report.clients, report.model) == ("done", {}, first.config.model)
         assert net.servers[1].status().rounds_done == 1
         second = await net.servers[0].next_round(1)
         assert second.config.hash_seed != first.config.hash_seed
