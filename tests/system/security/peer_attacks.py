@@ -397,7 +397,7 @@ class SignsOutcomesWrongly(Byzantine):
 
 class TellsAnotherOutcome(Byzantine):
     def remember(self, report: RoundReport) -> RoundReport:
-        return msgspec.structs.replace(report, clients=report.clients[1:])
+        return msgspec.structs.replace(report, clients=dict(list(report.clients.items())[1:]))
 
 
 class ForgetsRounds(Byzantine):

@@ -75,7 +75,7 @@ def halts(account: Account, index: int, says: str) -> None:
 @pytest.mark.parametrize("index", [0, 1], ids="without a mutation, S{}".format)
 async def test_without_a_mutation_all_are_counted(index: int, seed: int, autojump_clock) -> None:
     account = await meet(Mutation("none", Byzantine, Ending.GOES_ON, ""), index, seed)
-    assert account.report[0].clients == CLIENTS
+    assert tuple(account.report[0].clients) == CLIENTS
     assert not account.mutant.fired
     assert account.halts == {}
     assert account.evidence == []
