@@ -248,16 +248,16 @@ GUARDS = (
     ),
     Guard(
         "bound: what is said of a weight sums up to its own limit",
-        "fsl_async/bounds/terms.py",
-        "return (self.limit, self.largest_weight**2) if self.largest_weight else (self.limit,)",
-        "return (self.limit,)",
+        "fsl_async/bounds/sum_of_squares.py",
+        "return list(totals) == right and dot(",
+        "return list(totals)[:1] == right[:1] and dot(",
         (BOUND_WEIGHTS,),
     ),
     Guard(
         "bound: a weight is the servers' own word of it",
         "fsl_async/bounds/server.py",
         "projected.append(_word_of_weight(terms, elements))",
-        "projected.append(0)",
+        "pass",
         (BOUND_WEIGHTS,),
     ),
     Guard(
@@ -602,6 +602,13 @@ GUARDS = (
         "if file.apply != task.apply:",
         "if False:",
         ("tests/parties/deployment/test_round_files.py",),
+    ),
+    Guard(
+        "a client's weight is at most the largest",
+        "parties/client/arguments.py",
+        "if task.largest_weight is not None and units > task.largest_weight_integer:",
+        "if False:",
+        (BOUND_ROUNDS,),
     ),
     Guard("weights do not sum to less than 0", RULES, "if weight < 0:", "if False:", (RULES_TESTED,)),
     Guard(

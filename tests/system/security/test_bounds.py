@@ -11,7 +11,7 @@ import pytest
 
 import fsl_async.client.bound as library
 import parties.client.arguments as arguments
-from fsl_async import Dense, PeerViolationError, Ring, Sparse, Task
+from fsl_async import Dense, MisuseError, PeerViolationError, Ring, Sparse, Task
 from fsl_async.bounds import BoundTerms, private_part
 from fsl_async.bounds.client import packed
 from fsl_async.bounds.field import field_of
@@ -186,6 +186,15 @@ async def test_a_client_whose_weight_is_none_is_left_out_and_named(
                 np.testing.assert_allclose(server.model["items"][[1, 7]], 0.25 / 0.5, atol=0.01)
                 (evidence,) = await server.evidence.entries()
                 assert (evidence.kind, "mallory" in evidence.about) == ("bound", True)
+
+
+async def test_a_client_s_own_library_says_which_weight_is_too_large(seed: int, autojump_clock) -> None:
+    async with simulate(weighed("exact"), ROUND, seed=seed) as network, network.client("alice") as alice:
+        with pytest.raises(
+            MisuseError, match=r"'examples': a weight of at most the task's largest, 0\.5, .* got 0\.75"
+        ):
+            await alice.submit(of_weight(0.75, 0.0))
+        await alice.submit(of_weight(0.5, 0.125))
 
 
 async def test_a_client_that_weighs_next_to_nothing_moves_the_mean_by_its_bound_over_the_largest_weight(
