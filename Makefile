@@ -130,7 +130,7 @@ paper: .venv/paper
 	$(BIN)/python -m examples.paper $(if $(NAMES),--only $(NAMES))
 
 bench: .venv/bench
-	$(BIN)/fsl-async bench all --write docs/benchmarks
+	$(BIN)/python -m tests.bench all --write docs/benchmarks
 
 clean:
 	rm -rf .venv .venv-flower site

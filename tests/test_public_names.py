@@ -144,7 +144,7 @@ WITHIN = (
     "examples/paper/results.py",
     "examples/paper/surroundings.py",
 )
-"""They measure or simulate the steps inside a party, as `fsl-async bench` does, and are no pattern for users."""
+"""They measure or simulate the steps inside a party, as `python -m tests.bench` does, and are no pattern for users."""
 
 SHOWN = [
     *(path for path in (ROOT / "examples").rglob("*.py") if not str(path.relative_to(ROOT)).startswith(WITHIN)),

@@ -39,7 +39,6 @@ SECRETS = {
 """What secrets are called, in every class that has them."""
 
 PUBLIC = {
-    ("fsl_async.costs.day", "Crowd", "seed"),
     ("fsl_async.costs.scaling", "Load", "shares"),
     ("parties.client.inbox", "Retrieve", "dense"),
     ("parties.server.round.tools", "Tools", "randomness"),

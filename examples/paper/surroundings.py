@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fsl_async import kernels
-from parties.commands.bench.measures import cores, processor, versions
+from parties.commands.bench.machine import cores, processor
+from tests.bench.measures import versions
 
 __all__ = ["default_data", "machine", "missing", "used_versions"]
 

@@ -5,7 +5,7 @@ fixed time on a client and a time for each megabyte of it (`Line`); evaluation s
 part that is one thread is busy for as long as its work takes, whatever else the host has.
 
 Rules: everything follows from public parameters and from `Constants`, which name the machine on which they were
-measured; nothing here reads a clock. `fsl_async.costs.day` plays the same formulae, client by client.
+measured; nothing here reads a clock.
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ app = App(
 
 for command in (
     backup,
+    bench,
     demo,
     enrol,
     keygen,
@@ -63,7 +64,7 @@ for command in (
     worker,
 ):
     app.command(command)
-for group in (bench, clients, peers, rounds, tasks):
+for group in (clients, peers, rounds, tasks):
     app.command(group)
 
 

@@ -45,15 +45,11 @@ def plan(
     worker_network: float | None = None,
     hourly: float | None = None,
     constants: Path | None = None,
-    day: bool = False,
-    slow: float = 0.1,
-    leaving: float = 0.02,
-    seed: int = 1,
     form: FormatFlag = "text",
 ) -> int:
     """Compute what a task will cost, whether that pays, and what to change; nothing is run.
 
-    With --threads, --memory, --disk, --network, --workers, --constants or --day it plans a server's host
+    With --threads, --memory, --disk, --network, --workers or --constants it plans a server's host
     instead: what it is capable of, what it outgrows first, and what would move that.
 
     Parameters
@@ -100,8 +96,7 @@ def plan(
     paper:
         Also compute the paper's table of bytes and rates, beside ours.
     plot:
-        Plot the upload against k/m, or the day by the hour, into this file (.svg, .pdf or .png); needs the extra
-        `plot`.
+        Plot the upload against k/m into this file (.svg, .pdf or .png); needs the extra `plot`.
     threads:
         The processors of a server's host; by default as many as --cores.
     memory:
@@ -118,18 +113,9 @@ def plan(
     hourly:
         With --workers, a number of clients an hour: says how many such workers they need.
     constants:
-        The file in which `bench server --calibrate` has stored what it measured; by default constants of another
+        The file in which `bench --calibrate` has stored what it measured; by default constants of another
         machine.
-    day:
-        Also play a day of --rounds rounds, client by client: --clients come for each, by a daily curve.
-    slow:
-        In the day that is played, the share of clients whose upload is twenty times slower.
-    leaving:
-        In it, the share of clients that leave while they upload.
-    seed:
-        What it is drawn from.
     """
-    from fsl_async.costs.day import Crowd
     from fsl_async.costs.scaling import Host
     from fsl_async.costs.workers import Workers
     from parties.commands.plan.alone import plan_alone
@@ -151,7 +137,7 @@ def plan(
     }
 
     asked = (threads, memory, disk, network, workers, worker_network, hourly, constants)
-    of_a_server = day or any(option is not None for option in asked)
+    of_a_server = any(option is not None for option in asked)
 
     def crew() -> Workers | None:
         if workers is None:
@@ -165,9 +151,9 @@ def plan(
         warnings.filterwarnings("ignore", "task: noise leaves nothing")  # the verdict says it
         given = {field: value for field, value in described.items() if value is not None}
         if of_a_server:
-            if paper or calibrate:
+            if paper or calibrate or plot is not None:
                 raise MisuseError(
-                    "a server's plan has no --paper, and --calibrate is `fsl-async bench server --calibrate FILE`"
+                    "a server's plan has no --paper and no --plot; `fsl-async bench --calibrate FILE` measures for it"
                 )
             told = task_from(task, given, clients)
             counted = clients or max(2, told.quorum, min(100, told.max_clients))
@@ -184,9 +170,7 @@ def plan(
                 dtype=dtype,
                 memory=2**30 * (memory or 0),
                 disk=2**30 * (disk or 0),
-                crowd=Crowd(counted, rounds, 1e6 * upload, slow, leaving, seed=seed) if day else None,
                 hourly=hourly,
-                plot=plot,
                 report=report,
             )
             return

@@ -1,7 +1,7 @@
 """Compare this library with every driver that stands built in a folder: `python compare.py FOLDER [OPTION ...]`.
 
 A driver that was built keeps its source's name: FOLDER/dkales, FOLDER/libote, FOLDER/google, FOLDER/myl7. Those that
-are missing are named and left out; whatever else is given goes to `fsl-async bench peers`. Nothing is built here.
+are missing are named and left out; whatever else is given goes to `python -m tests.bench peers`. Nothing is built here.
 """
 
 from __future__ import annotations

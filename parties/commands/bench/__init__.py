@@ -1,1 +1,1 @@
-"""`fsl-async bench`: how fast this machine is at each part, compared with what it could be at most."""
+"""`fsl-async bench`: how many clients this host serves for a task."""

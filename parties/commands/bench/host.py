@@ -35,16 +35,16 @@ from fsl_async.server.retrieval import PermutedModel, Query
 from fsl_async.task import Task
 from fsl_async.union import union_task
 from fsl_async.wire.public_part import SALT_BYTES, Layout, Part, Trees, dense_bytes
-from parties.commands.bench.measures import cores, run_all, this_machine
-from parties.commands.bench.results import BenchReport
-from parties.commands.bench.server.adding import add_together
-from parties.commands.bench.server.calibrating import calibrated
+from parties.commands.bench.calibrating import calibrated
+from parties.commands.bench.machine import cores, run_all, this_machine
+from parties.commands.bench.workload import add_together
 from parties.commands.plan.constants_file import load_constants
 from parties.commands.plan.figures import size
 from parties.commands.plan.run import read_task
 from parties.commands.plan.server_plan import ServerPlan, plan_server, result_of_server
 from parties.commands.plan.server_view import count_text, server_details
 from parties.commands.preflight.host import MEMINFO, total_and_free_memory
+from parties.commands.report import Report
 
 __all__ = ["Asked", "Work", "say_what_this_host_does", "sentence", "work_of_a_client"]
 
@@ -85,13 +85,12 @@ class Work:
     answers: float
 
 
-def say_what_this_host_does(asked: Asked, report: BenchReport, *, alone: bool) -> None:
-    """Measure, and say it before everything else.
+def say_what_this_host_does(asked: Asked, report: Report) -> None:
+    """Measure, and say it, with the parts of a server.
 
     Args:
         asked: what is asked.
         report: where it is said.
-        alone: whether nothing else is measured in this run: then the parts of a server are shown, too.
 
     Raises:
         MisuseError: the file is no task file, its clients submit nothing, an option is out of range, or the constants
@@ -99,10 +98,7 @@ def say_what_this_host_does(asked: Asked, report: BenchReport, *, alone: bool) -
     """
     plan = plan_of_this_host(asked, report.progress)
     told = {"sentence": sentence(plan), "clients_per_hour": hourly(plan), "first_limit": plan.limit.first.part}
-    if alone:
-        report.result(f"{sentence(plan)}\n\n{server_details(plan)}", told | {"server": result_of_server(plan)})
-    else:
-        report.first(sentence(plan), {"host": told})
+    report.result(f"{sentence(plan)}\n\n{server_details(plan)}", told | {"server": result_of_server(plan)})
 
 
 def plan_of_this_host(asked: Asked, progress: Callable[[str], None]) -> ServerPlan:
@@ -115,7 +111,7 @@ def plan_of_this_host(asked: Asked, progress: Callable[[str], None]) -> ServerPl
     if _retrieves(task) and constants.retrieval is None:
         raise MisuseError(
             f"{asked.constants} says nothing of retrievals, which clients of task {task.name!r} need to submit: "
-            f"measure anew with `fsl-async bench server --calibrate {asked.constants}`, or leave out --constants"
+            f"measure anew with `fsl-async bench --calibrate {asked.constants}`, or leave out --constants"
         )
     memory = float(total_and_free_memory()[0]) if MEMINFO.exists() else 0.0
     planned = partial(plan_server, task, clients=clients, dtype=DTYPE, memory=memory)
@@ -165,7 +161,7 @@ def _constants(path: Path | None, progress: Callable[[str], None]) -> Constants:
     if constants.machine != this_machine():
         raise MisuseError(
             f"{path} has constants of {constants.machine!r}, and this is {this_machine()!r}: measure this one with "
-            f"`fsl-async bench server --calibrate {path}`, or leave out --constants; `fsl-async plan` speaks of others"
+            f"`fsl-async bench --calibrate {path}`, or leave out --constants; `fsl-async plan` speaks of others"
         )
     return constants
 

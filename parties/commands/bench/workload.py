@@ -25,11 +25,13 @@ from fsl_async.ring import Elements
 from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.server.retrieval import Query
 from fsl_async.wire.public_part import Layout, Part, Trees
+from parties.commands.bench.machine import run_all
 
 __all__ = [
     "Case",
     "Client",
     "Options",
+    "add_together",
     "aes_per_leaf",
     "aes_spent_per_leaf",
     "aggregate",
@@ -222,3 +224,10 @@ def aes_spent_per_leaf(case: Case) -> float:
     """AES blocks that are spent on a leaf: a tree has about as many inner nodes as leaves."""
     forest = case.forest
     return inner_nodes(forest.leaves) / forest.leaves + forest.planes + 2 * case.task.verified
+
+
+def add_together(state: Aggregate, submissions: Sequence[Submission], threads: int) -> None:
+    """Add submissions as a server does with those that wait."""
+    work = state.batch(submissions, threads)
+    for step in (work.preparing, work.adding, work.concluding):
+        run_all(step(), threads)

@@ -1,4 +1,4 @@
-"""The constants of the scaling model in a file: what `bench server --calibrate` has measured, and `plan` reads."""
+"""The constants of the scaling model in a file: what `bench --calibrate` has measured, and `plan` reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from parties.files.disk import replaced_by
 __all__ = ["load_constants", "save_constants"]
 
 VERSION = 2
-AGAIN = "measure them anew with `fsl-async bench server --calibrate FILE`"
+AGAIN = "measure them anew with `fsl-async bench --calibrate FILE`"
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from fsl_async.costs.day import Crowd
 from fsl_async.costs.scaling import ANOTHER_MACHINE, Host
 from fsl_async.costs.variants import Question
 from fsl_async.errors import MisuseError
@@ -19,7 +18,7 @@ from parties.commands.plan.constants_file import load_constants
 from parties.commands.plan.figures import Assumptions
 from parties.commands.plan.plan import check_dtype, make_plan, question_about, question_of, result_of
 from parties.commands.plan.server_plan import plan_server, result_of_server
-from parties.commands.plan.server_view import draw_day, server_text
+from parties.commands.plan.server_view import server_text
 from parties.commands.plan.view import compare_with_paper, draw, paper_text, text_of
 from parties.commands.report import Report
 from parties.files.toml import read_toml
@@ -150,9 +149,7 @@ def run_server_plan(
     dtype: str,
     memory: float,
     disk: float,
-    crowd: Crowd | None,
     hourly: float | None,
-    plot: Path | None,
     report: Report,
 ) -> None:
     """Plan a server's host and report.
@@ -165,13 +162,11 @@ def run_server_plan(
         dtype: the model's data type.
         memory: bytes of memory that the host has; 0: not said.
         disk: bytes of its disk; 0: not said.
-        crowd: who comes in a day that is to be played.
         hourly: for how many clients an hour to say how many workers they need; None: not asked.
-        plot: the file into which to draw the day; None for no picture.
         report: where the plan is written.
 
     Raises:
-        MisuseError: a number is out of range, a file is wrong, matplotlib is missing, or the task has no sums.
+        MisuseError: a number is out of range, a file is wrong, or the task has no sums.
     """
     check_dtype(dtype)
     known = ANOTHER_MACHINE if constants is None else load_constants(constants)
@@ -183,11 +178,6 @@ def run_server_plan(
         dtype=dtype,
         memory=memory,
         disk=disk,
-        crowd=crowd,
         hourly=hourly,
     )
-    result: dict[str, Any] = {"server": result_of_server(plan)}
-    if plot is not None:
-        draw_day(plan, plot)
-        result["plot"] = str(plot)
-    report.result(server_text(plan), result)
+    report.result(server_text(plan), {"server": result_of_server(plan)})

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from fsl_async.costs.day import Crowd, DayReport, play_day
 from fsl_async.costs.scaling import (
     ANOTHER_MACHINE,
     Constants,
@@ -91,8 +90,6 @@ class ServerPlan:
         rooms: memory and room on the disk.
         steps: what would move the first limit, one after the other.
         stuck: why there is no further step.
-        crowd: who comes in the day that was played; None where none was.
-        day: what became of it.
         workers: what the workers of a cluster do; None where there is none.
     """
 
@@ -105,8 +102,6 @@ class ServerPlan:
     rooms: Rooms
     steps: tuple[Step, ...]
     stuck: str
-    crowd: Crowd | None = None
-    day: DayReport | None = None
     workers: WorkersPlan | None = None
 
     @property
@@ -124,7 +119,6 @@ def plan_server(
     dtype: str,
     memory: float = 0.0,
     disk: float = 0.0,
-    crowd: Crowd | None = None,
     hourly: float | None = None,
 ) -> ServerPlan:
     """Plan a server.
@@ -137,7 +131,6 @@ def plan_server(
         dtype: the model's data type.
         memory: bytes of memory that the host has; 0: not said.
         disk: bytes of its disk; 0: not said.
-        crowd: who comes in a day that is to be played.
         hourly: for how many clients an hour to say how many workers they need; None: not asked.
 
     Raises:
@@ -163,8 +156,6 @@ def plan_server(
         rooms=Rooms(needed, stored_bytes(load, constants, clients), memory, disk),
         steps=steps,
         stuck=stuck,
-        crowd=crowd,
-        day=play_day(crowd, limit.stages, load.size, limit.ending) if crowd else None,
         workers=plan_workers(load, host, constants, clients, hourly),
     )
 
@@ -234,7 +225,6 @@ def result_of_server(plan: ServerPlan) -> dict[str, Any]:
         "steps": [{"change": step.words, "host": asdict(step.host), **_limit_of(step.limit)} for step in plan.steps],
         "stuck": plan.stuck,
         "workers": None if plan.workers is None else result_of_workers(plan.workers),
-        "day": None if plan.day is None or plan.crowd is None else asdict(plan.day) | {"crowd": asdict(plan.crowd)},
     }
 
 

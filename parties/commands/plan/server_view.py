@@ -1,20 +1,17 @@
-"""Presents a server's plan: as a table, and a day as a table, as bars by the hour and as a picture."""
+"""Presents a server's plan as a table."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from fsl_async.costs.day import DayReport, hours_chart
 from fsl_async.costs.scaling import Stage
 from fsl_async.costs.workers import SEALED, Workers
-from fsl_async.errors import MisuseError
 from parties.commands.plan.figures import percent, size
 from parties.commands.plan.server_plan import ServerPlan
 from parties.commands.plan.view import aligned
 from parties.commands.plan.workers_plan import WorkersPlan
 
-__all__ = ["count_text", "draw_day", "server_details", "server_text"]
+__all__ = ["count_text", "server_details", "server_text"]
 
 
 def server_text(plan: ServerPlan) -> str:
@@ -34,7 +31,6 @@ def server_details(plan: ServerPlan) -> str:
             *([] if plan.workers is None else _workers(plan.workers)),
             "",
             *_advice(plan),
-            *([] if plan.day is None else ["", *_day(plan, plan.day)]),
             "",
             _source(plan),
         ]
@@ -128,37 +124,9 @@ def _advice(plan: ServerPlan) -> list[str]:
     return [*lines, *([f"  {'Then' if plan.steps else 'Now'}: {plan.stuck}."] if plan.stuck else [])]
 
 
-def _day(plan: ServerPlan, day: DayReport) -> list[str]:
-    lengths = [seconds for seconds, _ in day.rounds]
-    lines = [["waited for", "submissions", "busy", "mean wait", "1 % waited longer than", "most at a time"]]
-    lines += [
-        [
-            part.part,
-            f"{part.served:,}",
-            percent(part.busy),
-            _seconds(part.mean),
-            _seconds(part.late),
-            f"{part.longest:,}",
-        ]
-        for part in day.passage.parts
-    ]
-    return [
-        f"A day, played: {day.arrived:,} clients came, {day.counted:,} were counted, {day.left:,} left while they "
-        f"uploaded, {day.unserved:,} came too late for the last round; {day.repeated:,} uploads missed their round and "
-        "were done again.",
-        f"{len(day.rounds)} rounds, each {_seconds(min(lengths))} to {_seconds(max(lengths))}; from the end of an "
-        f"upload to its receipt {_seconds(day.receipt[0])} (median), {_seconds(day.receipt[1])} (99 %).",
-        "",
-        *aligned(lines),
-        "",
-        f"came, by hour       {hours_chart(day.arrivals)}  at most {max(day.arrivals):,}",
-        f"inside, by hour     {hours_chart(day.inside)}  at most {max(day.inside):,} at a time",
-    ]
-
-
 def _source(plan: ServerPlan) -> str:
     said = f"Constants measured on {plan.constants.machine}."
-    return said + " `fsl-async bench server --calibrate FILE` measures this one." if plan.elsewhere else said
+    return said + " `fsl-async bench --calibrate FILE` measures this one." if plan.elsewhere else said
 
 
 def _seconds(seconds: float) -> str:
@@ -171,32 +139,3 @@ def _seconds(seconds: float) -> str:
 def count_text(count: float) -> str:
     """A number of clients with three digits that say something."""
     return f"{float(f'{count:.3g}'):,.0f}"
-
-
-# ---- the picture
-
-
-def draw_day(plan: ServerPlan, path: Path) -> None:
-    """Draw by the hour who came and the most submissions that were in the server at a time.
-
-    Raises:
-        MisuseError: no day was played, matplotlib is missing, or the file cannot be written.
-    """
-    if plan.day is None:
-        raise MisuseError("plot: a server's plan has a picture of its day: add --day")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MisuseError("plot: matplotlib is missing; install fsl-async with its extra `plot`") from error
-    figure = Figure(figsize=(7, 5), layout="constrained")
-    came, inside = figure.subplots(2, 1, sharex=True)
-    hours = range(24)
-    came.bar(hours, plan.day.arrivals)
-    came.set_ylabel("clients that came")
-    inside.bar(hours, plan.day.inside, color="tab:orange")
-    inside.set_ylabel("most inside at a time")
-    inside.set_xlabel("hour of the day")
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:
-        raise MisuseError(f"plot: {path} cannot be written: {error}") from error

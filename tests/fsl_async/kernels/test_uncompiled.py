@@ -9,8 +9,8 @@ import sys
 
 import numpy as np
 
+from examples.sketching.inner_products import sketch_sums
 from fsl_async import kernels
-from fsl_async.kernels.rows.sketching import sketch_sums
 from tests import ROOT
 from tests.support.kernel_cases import DIGEST, MASK, SEGMENTS, SELECT, TAG, Case
 

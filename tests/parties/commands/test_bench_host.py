@@ -13,7 +13,7 @@ from fsl_async.costs.scaling import ANOTHER_MACHINE, Constants, Line, Retrieval,
 from parties.commands.application import app, main
 from parties.commands.bench import host
 from parties.commands.bench.host import Work, work_of_a_client
-from parties.commands.bench.measures import cores, this_machine
+from parties.commands.bench.machine import cores, this_machine
 from parties.commands.plan.constants_file import save_constants
 from parties.commands.report import ExitCode
 from parties.settings.writing import to_toml
@@ -166,10 +166,8 @@ def test_a_task_without_submissions_is_refused_before_anything_is_measured(folde
         ("--task task.toml --constants gone.json", "gone.json cannot be read"),
         ("--task task.toml --constants unasked.json", "unasked.json says nothing of retrievals"),
         ("--task task.toml --constants here.json --network 0", "bits per second above 0"),
-        ("--task task.toml --rows 600", "name the suite that the other options are for"),
-        ("server --task task.toml --calibrate new.json", "give --task and --constants"),
-        ("kernels --constants here.json", "--constants: expected with --task"),
-        ("kernels --network 1", "--network: expected with --task"),
+        ("--calibrate new.json --constants here.json", "--constants: expected with --task"),
+        ("--calibrate new.json --network 1", "--network: expected with --task"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(words: str, reason: str, folder: Path, run) -> None:
@@ -181,14 +179,16 @@ def test_options_that_do_not_fit_are_refused(words: str, reason: str, folder: Pa
     assert not out
 
 
-def test_neither_a_suite_nor_a_task_is_a_usage_error(monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_neither_a_task_nor_a_file_for_constants_is_a_usage_error(
+    monkeypatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.argv", ["fsl-async", "bench", "--format", "json"])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == ExitCode.USAGE
     captured = capsys.readouterr()
     assert json.loads(captured.out)["error"]["kind"] == "UsageError"
-    assert "name a suite to measure, or give --task" in captured.err
+    assert "give --task with your task file" in captured.err
 
 
 @pytest.mark.parametrize(

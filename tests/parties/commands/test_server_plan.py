@@ -118,7 +118,7 @@ def test_the_first_limit_is_the_first_line(capsys: pytest.CaptureFixture[str]) -
     assert "the event loop is one thread, and nothing on a host moves it" in out
     assert " of 8 GiB" in out
     assert "Constants measured on another machine" in out
-    assert "bench server --calibrate" in out
+    assert "bench --calibrate" in out
     assert max(len(line) for line in out.splitlines()[2:15]) <= 120
 
 
@@ -135,18 +135,6 @@ def test_json_has_the_same_figures(capsys: pytest.CaptureFixture[str]) -> None:
     assert server["constants"]["of_this_machine"] is False
     assert {stage["part"] for stage in server["stages"]} >= {"event loop", "writer", "evaluation", "processors"}
     assert server["steps"][0]["clients_per_hour"] > server["clients_per_hour"]
-    assert server["day"] is None
-
-
-def test_a_day_is_played_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run(capsys, *SMALL, "--day", "--rounds", 4, "--slow", 0.5, "--seed", 7)
-    assert "A day, played: 200 clients came, " in out
-    assert "4 rounds" in out
-    assert "came, by hour" in out
-    code, out, _ = run(capsys, *SMALL, "--day", "--rounds", 4, "--format", "json")
-    day = json.loads(out)["result"]["server"]["day"]
-    assert code == 0
-    assert day["arrived"] == day["counted"] + day["left"] + day["unserved"] == 200
 
 
 def test_measured_constants_are_used_and_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -178,11 +166,9 @@ def test_a_file_is_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
         (("--memory", -1), "memory"),
         (("--disk", "nan"), "disk"),
         (("--network", 0), "network"),
-        (("--day", "--slow", 2), "slow"),
-        (("--day", "--rounds", 0), "rounds"),
         (("--threads", 2, "--paper"), "no --paper"),
         (("--threads", 2, "--dtype", "f3"), "'f3'"),
-        (("--threads", 2, "--plot", "x.svg"), "add --day"),
+        (("--threads", 2, "--plot", "x.svg"), "no --plot"),
         (("--constants", "/none"), "/none cannot be read"),
         (("--workers", "0"), "workers: a number from 1 to 10000"),
         (("--workers", "4,0"), "1 to 1024 threads"),
@@ -240,25 +226,10 @@ def test_more_workers_are_advised_where_they_are_the_limit(capsys: pytest.Captur
     assert "  1. 2 workers: " in out
 
 
-def test_a_day_on_workers_is_played(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, *SMALL, "--day", "--rounds", 2, "--workers", 2)
-    assert code == 0
-    assert "A day, played: 100 clients came, " in out
-    assert out.count("network of the workers ") >= 2, "among the parts, and among where one waits"
-
-
 def test_without_workers_nothing_is_said_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, *SMALL, "--threads", 1, "--format", "json")
     server = json.loads(out)["result"]["server"]
     assert server["workers"] is server["host"]["workers"] is None
-
-
-def test_the_day_is_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
-    code, out, _ = run(capsys, *SMALL, "--day", "--plot", tmp_path / "day.svg", "--format", "json")
-    assert code == 0
-    assert json.loads(out)["result"]["plot"].endswith("day.svg")
-    assert (tmp_path / "day.svg").read_text().startswith("<?xml")
 
 
 def test_a_plan_is_json_as_it_is() -> None:

@@ -29,8 +29,8 @@ from rich.table import Table
 
 from fsl_async import Ring, Sparse, Task
 from fsl_async.costs.scaling import Constants, Host, capacity, load_of
-from parties.commands.bench.measures import cores
-from parties.commands.bench.server.calibrating import calibrated
+from parties.commands.bench.calibrating import calibrated
+from parties.commands.bench.machine import cores
 from parties.commands.plan.constants_file import load_constants
 
 from .children import Child, python_module
@@ -154,7 +154,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=6, help="the first one does not count")
     parser.add_argument("--rest", type=float, default=15.0, help="seconds between the rounds")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--constants", type=Path, help="a file of `fsl-async bench server --calibrate`")
+    parser.add_argument("--constants", type=Path, help="a file of `fsl-async bench --calibrate`")
     options = parser.parse_args()
     if options.rounds < 2:
         parser.error("--rounds: the first one does not count, so there must be 2 at least")
