@@ -143,6 +143,7 @@ WITHIN = (
     "examples/paper/accuracy/private.py",
     "examples/paper/results.py",
     "examples/paper/surroundings.py",
+    "examples/sketching/",
 )
 """They measure or simulate the steps inside a party, as `python -m tests.bench` does, and are no pattern for users."""
 

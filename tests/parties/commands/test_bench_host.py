@@ -65,25 +65,6 @@ def test_the_first_line_says_how_many_clients_this_host_serves_and_what_limits_i
     assert this_machine() in table[-1]
 
 
-def test_the_sentence_comes_before_the_table_of_a_suite(run) -> None:
-    code, out, _ = run(f"generate {SIZES} --task task.toml --constants here.json")
-    assert code == ExitCode.OK
-    assert out.startswith("This host serves ")
-    assert out.index("clients an hour for your task") < out.index("ratio")
-
-
-def test_json_has_the_same_beside_the_results(run) -> None:
-    _, alone, _ = run("--task task.toml --constants here.json --format json")
-    result = json.loads(alone)["result"]
-    assert result["sentence"].startswith("This host serves ")
-    assert result["clients_per_hour"] == result["server"]["clients_per_hour"] > 0
-    assert result["first_limit"] == result["server"]["first_limit"]
-    _, beside, _ = run(f"generate {SIZES} --task task.toml --constants here.json --format json")
-    said = json.loads(beside)
-    assert said["host"].keys() == {"sentence", "clients_per_hour", "first_limit"}
-    assert said["results"]
-
-
 def test_bandwidths_are_taken_into_account(run) -> None:
     _, out, _ = run("--task task.toml --constants here.json --network 0.001 --format json")
     result = json.loads(out)["result"]
