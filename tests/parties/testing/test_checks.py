@@ -84,7 +84,7 @@ def two_rounds_of_one_number(case: Case) -> None:
 
 
 def accounts_differ(case: Case) -> None:
-    settle(case, 1, clients=report(case).clients[1:])
+    settle(case, 1, clients=dict(list(report(case).clients.items())[1:]))
 
 
 def models_differ(case: Case) -> None:
