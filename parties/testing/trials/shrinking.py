@@ -7,9 +7,11 @@ it is repeated until nothing more can be removed. Every candidate is run, so the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import msgspec
 
+from fsl_async.errors import MisuseError
 from parties.testing.faults import Crash, Cut, Delay, FullDisk, Partition, SlowDisk, SpoiltBlobs, party_of
 from parties.testing.round_faults import Fault, Late, StoppedWorker, Straggle
 from parties.testing.trials.scenario import NAMES, Scenario, Trial
@@ -62,9 +64,10 @@ def _smaller_scenarios(trial: Trial) -> Iterator[Scenario]:
         yield msgspec.structs.replace(scenario, clients=scenario.clients - 1)
     task = scenario.task
     for plainer in ({"alignment": "all"}, {"selection": "adaptive"}, {"security": "semi-honest"}):
-        candidate = msgspec.structs.replace(task, **plainer)
-        if candidate != task:
-            yield msgspec.structs.replace(scenario, task=candidate)
+        with suppress(MisuseError):  # what the task has beside that may need it
+            candidate = msgspec.structs.replace(task, **plainer)
+            if candidate != task:
+                yield msgspec.structs.replace(scenario, task=candidate)
 
 
 def _simpler(fault: Fault) -> Iterator[Fault]:
