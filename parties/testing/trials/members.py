@@ -320,7 +320,7 @@ class Member:
             self.ledger.read.append(Read(known, await client.union()))
 
     async def _add(self, client: Client, rows: Rows) -> None:
-        """Submit a plan; `again`, because another plan of the same rows has the same values, and one may be in doubt."""
+        """Submit a plan; `again`, for another plan of the same rows has the same values, and may be in doubt."""
         self._plan(Plan(False, dict(rows)))
         await self._acknowledged(client.submit(self._updates(rows), again=True))
 
