@@ -261,7 +261,8 @@ class SecureChannel(Channel):
         """Sends one message; see `Channel.send`."""
         records = self._writer.message(parts)
         async with self._sending:
-            stopwatch, sent, together = Stopwatch(pace, sum(memoryview(part).nbytes for part in parts)), 0, 1
+            stopwatch = self._stopwatch(pace, sum(memoryview(part).nbytes for part in parts))
+            sent, together = 0, 1
             with self._whole_or_broken():
                 while some := b"".join(islice(records, together)):
                     sent += len(some)
@@ -423,7 +424,7 @@ class SecureChannel(Channel):
     ) -> None:
         """Reads the rest of a message that has been announced, or more of it, until so many bytes of it have come."""
         self._message = message
-        stopwatch, before = Stopwatch(pace, message.total), message.taken
+        stopwatch, before = self._stopwatch(pace, message.total), message.taken
         while until is None or message.taken < until:
             if isinstance(message, Arriving):
                 await make_room(message, stopwatch, room)
@@ -438,9 +439,13 @@ class SecureChannel(Channel):
                     await self._read_by(stopwatch, message.taken - before + buffered, coming)
 
     async def _read_whole_record(self, pace: Pace) -> None:
-        stopwatch = Stopwatch(pace)
+        stopwatch = self._stopwatch(pace)
         while self._reader.midway:
             await self._read_by(stopwatch, self._reader.buffered)
+
+    def _stopwatch(self, pace: Pace, total: int = 0) -> Stopwatch:
+        """Judges a message's progress; a peer that cannot vanish shares our process, and is as fast as that."""
+        return Stopwatch(UNHURRIED if self._wire.steady else pace, total)
 
     async def _send_by(self, stopwatch: Stopwatch, sent: int, records: bytes) -> bool:
         """Sends some records, which makes `sent` bytes in all; returns whether they left fast."""

@@ -49,6 +49,10 @@ class Network:
         """A client of that name, registered with both servers; `async with` connects it."""
         return Opening(CLIENT, partial(self._enter, name))
 
+    async def draw(self) -> int:
+        """See `parties.Network.draw`."""
+        return await waiting.call(self._thread, lambda stage: stage.network.draw())
+
     async def finish_round(self) -> RoundOutcome:
         """See `parties.Network.finish_round`."""
         return await waiting.call(self._thread, lambda stage: stage.network.finish_round())

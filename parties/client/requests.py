@@ -111,7 +111,7 @@ class Requests:
         waits = isinstance(message, Enter | AskOutcome)
         attempted = Attempted(self._name_of(server), _doing(message), waits=waits)
         asking = partial(self._try, attempted, server, partial(self._ask_once, server, message, bulk, expected))
-        return await (self._unless_stuck(attempted, asking) if waits and self._setup.stuck is not never else asking())
+        return await (asking() if self._setup.stuck is never else self._unless_stuck(attempted, asking))
 
     @asynccontextmanager
     async def replies(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsl_async.counting import count_of
 from parties.commands.report import ExitCode, Report
 from parties.commands.running import FormatFlag, run
 
@@ -48,7 +49,7 @@ def _ending(config: Path, findings: list[Finding]) -> str:
     if bad:
         text = bad[0].text
         return f"FAILED: {text}" if text.startswith(str(config)) else f"FAILED: {config}: {text}"
-    return f"PASSED: {config}" + (f", with {doubtful} warnings (!)" if doubtful else "")
+    return f"PASSED: {config}" + (f", with {count_of(doubtful, 'warning', 'warnings')} (!)" if doubtful else "")
 
 
 def _plain(findings: list[Finding]) -> list[dict[str, str]]:

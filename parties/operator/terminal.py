@@ -17,6 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from fsl_async.counting import count_of
 from fsl_async.errors import ChannelError
 from fsl_async.foreign_text import printable
 from parties.operator.queries import OperatorPort
@@ -146,8 +147,12 @@ def _compute(engine: EngineView) -> Iterator[RenderableType]:
         figures = (f"{worker['adding']:,}", f"{worker['held']:,}")
         table.add_row(Text(printable(worker["name"])), Text(printable(worker["host"])), *map(Text, figures))
     yield table if engine["workers"] else Text("no worker is there: rounds wait for one", style="bold red")
-    words = [f"{engine['waiting']:,} submissions wait for a worker", f"{engine['open']:,} partial sums are open"]
-    words += [f"{engine['sealed']:,} have come", f"{engine['given_again']:,} submissions were given out again"]
+    words = [
+        count_of(engine["waiting"], "submission waits for a worker", "submissions wait for a worker"),
+        count_of(engine["open"], "partial sum is open", "partial sums are open"),
+        count_of(engine["sealed"], "has come", "have come"),
+        count_of(engine["given_again"], "submission was given out again", "submissions were given out again"),
+    ]
     yield Text(f"{engine['engine']} at {printable(engine['where'])}: {', '.join(words)}", style="dim")
 
 

@@ -214,6 +214,18 @@ class Server:
         """
         self.actor.rounds.drawing(self.setup.name).hurry()
 
+    def asked_clients(self) -> frozenset[str]:
+        """Who has asked to take part in the round that is to be drawn.
+
+        Raises:
+            MisuseError: nobody is to be drawn now.
+        """
+        return self.actor.rounds.askers.of(self.actor.rounds.drawing(self.setup.name).number)
+
+    def has_enough_asked(self) -> bool:
+        """Whether so many have asked that a sample of them can be summed; raises as `asked_clients`."""
+        return self.actor.rounds.drawing(self.setup.name).terms.are_enough(len(self.asked_clients()))
+
     def check_drawable(self) -> int:
         """How many clients have asked, if that is enough and they are not listed yet.
 

@@ -50,6 +50,10 @@ class BlockingNetwork(Blocking[Stage]):
         client = self._thread.call(lambda stage: stage.enter(name), timeout)
         return BlockingClient(StagedClient(self._thread, client))
 
+    def draw(self, *, timeout: float = FOR_EVER) -> int:
+        """See `Network.draw`."""
+        return self._thread.call(lambda stage: stage.network.draw(), timeout)
+
     def finish_round(self, *, timeout: float = FOR_EVER) -> RoundOutcome:
         """See `Network.finish_round`."""
         return self._thread.call(lambda stage: stage.network.finish_round(), timeout)
@@ -105,7 +109,7 @@ def simulate_blocking(
 
 
 class _Threads(Callers):
-    """Every thread that has called, or has begun the simulation, may call again for as long as it lives."""
+    """Threads may call for as long as they live: all but those of a service (daemons) that have never called."""
 
     def __init__(self) -> None:
         self._known = {threading.current_thread()}
@@ -116,4 +120,5 @@ class _Threads(Callers):
 
     def others(self, waiting: frozenset[object]) -> bool:
         """See `Callers.others`."""
-        return any(thread.is_alive() for thread in self._known - waiting)
+        living = {thread for thread in threading.enumerate() if not thread.daemon or thread in self._known}
+        return bool(living - waiting)

@@ -8,6 +8,8 @@ party can talk to one that is not simulated.
 from __future__ import annotations
 
 import itertools
+import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -26,6 +28,7 @@ from fsl_async.wire.codec import Message
 from parties.client.client import Client
 from parties.client.setup import ClientSetup, never
 from parties.compute import ComputeLane, InlineLane
+from parties.events import ClientLeft, ClientMet, ServerEvent
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
 from parties.outcome import RoundOutcome
@@ -36,14 +39,21 @@ from parties.simulation.scheduling import seeded_scheduling
 from parties.storage.store import MemoryStore
 from parties.watch import Note
 from transport import Kind, MemoryNetwork
+from transport.channel import REMINDER
 from transport.needs_trio import NeedsTrio, trio_context
 
 __all__ = ["Network", "running", "simulate"]
 
+_log = logging.getLogger("parties.simulation")
+
 SERVERS = ("S0", "S1")
+FOR_EVER = float("inf")
 
 SHORTLY = 0.01
 """Seconds after which to look again whether threads have done their work."""
+
+QUIET = 1.0
+"""Seconds in which no other client asks, after which to draw of those that have, while others may still come."""
 
 AFTER_ALL = 0.001
 """Seconds for which nothing must move before a wait is given up, so that a call which waits for that itself goes on."""
@@ -109,6 +119,7 @@ class Network:
         self._known: dict[str, Identity] = {}
         self._running: dict[str, Client] = {}
         self._numbers = itertools.count()
+        self._connections: Counter[str] = Counter()
         self._watching = trio.Lock()
         arrays = {name: np.array(array) for name, array in model.items()}
         self.servers = tuple(Server(self._server_setup(index, arrays)) for index in (0, 1))
@@ -136,6 +147,7 @@ class Network:
                 randomness=SeededSource(self._seed, name, str(next(self._numbers))),
                 kind=Kind.SIMULATION,
                 watch=self._watch,
+                patience=FOR_EVER,  # nothing gets lost here, and a busy machine is no reason to give up
                 stuck=self._stuck if isinstance(self._lane, InlineLane) else never,
             ),
         )
@@ -143,17 +155,20 @@ class Network:
     async def draw(self) -> int:
         """In a task with a sample: let everybody ask who is about to, draw of them, and return the round's number.
 
-        Calls of clients that ask wait for it, so they run in other tasks:
+        Calls of clients that ask wait for it, so they run in other tasks, or in other threads:
 
             async with trio.open_nursery() as nursery:
                 for name in names:
                     nursery.start_soon(take_part, net, name)      # a coroutine of yours, with `net.client(name)`
                 await net.draw()
 
+        It waits for all that may ask: tasks that do not sleep, threads, and, in a program that is not on trio, whoever
+        may call. Of the last it waits for no more once enough have asked and for a second nobody else has.
+
         Raises:
             MisuseError: the task has no sample, a round is open, or too few have asked; they still wait.
         """
-        await self._settled_down()
+        await self._until(self._gathered(), lambda: "more clients to ask for the next round")
         for server in self.servers:
             server.check_drawable()
         for server in self.servers:
@@ -164,7 +179,8 @@ class Network:
     async def finish_round(self) -> RoundOutcome:
         """Close the open round and return its sum.
 
-        In a task with a sample: draw, if no round is open yet, and let those that were drawn submit before it closes.
+        In a task with a sample: draw, if no round is open yet, and wait for those that were drawn. Who was drawn is
+        waited for until it has submitted or disconnected, for as long as anybody is there who may act.
 
         Raises:
             FslError: the round was aborted; the message says why, and the next round opens.
@@ -172,7 +188,7 @@ class Network:
         if self.task.sample is not None:
             if self.servers[0].running is None:
                 await self.draw()
-            await self._settled_down()
+            await self._until(lambda: not self._missing(), self._whom_it_waits_for)
         first, second = self.servers
         runs = [await server.next_round(0) for server in self.servers]
         outcome = await first.close_round()
@@ -217,38 +233,100 @@ class Network:
             lane=self._lane,
             randomness=SeededSource(self._seed, name),
             kind=Kind.SIMULATION,
-            conversations=ConversationLimits(idle_seconds=float("inf")),  # pauses are no reason to disconnect
+            conversations=ConversationLimits(idle_seconds=FOR_EVER, queue_seconds=FOR_EVER),  # however slow it is here
             schedule=Schedule(clients=NEVER),  # closed by `finish_round` alone
             watch=self._watch,
+            observe=self._note_connection,
             clock=trio.current_time,
         )
 
-    async def _settled_down(self) -> None:
-        """Wait until no task of this process continues by itself, but those that sleep."""
+    async def _until(self, reached: Callable[[], bool], what: Callable[[], str]) -> None:
+        """Wait until something is reached, or nobody is left who could reach it: no task but those that sleep.
+
+        Args:
+            reached: tells whether it is.
+            what: what is waited for, for people.
+        """
+        remind = self._reminder(what)
         await wait_all_tasks_blocked()
-        while _outside_world():
+        while not reached() and self._somebody_may_act():
+            remind()
             await trio.sleep(SHORTLY)
             await wait_all_tasks_blocked()
+
+    def _gathered(self) -> Callable[[], bool]:
+        """What tells whether enough have asked, and for a while nobody else has; threads of trio's are waited for."""
+        before: list[frozenset[str]] = []
+        since = 0.0
+
+        def gathered() -> bool:
+            nonlocal before, since
+            asked, now = [server.asked_clients() for server in self.servers], trio.current_time()
+            if asked != before:
+                before, since = asked, now
+            enough = all(server.has_enough_asked() for server in self.servers)
+            return enough and now - since >= QUIET and not _outside_world()
+
+        return gathered
+
+    def _missing(self) -> list[str]:
+        """Who is connected, was drawn for the round that is open, and has not submitted to both servers."""
+        missing = {
+            name
+            for server in self.servers
+            if (run := server.running) is not None
+            for name in (run.drawn or frozenset()) - server.submitted_clients()
+            if run.admits(name)
+        }
+        return sorted(name for name in missing if self._connections[name])
+
+    def _whom_it_waits_for(self) -> str:
+        return f"clients that were drawn and are to submit, or to be closed: {', '.join(self._missing())}"
 
     async def _stuck(self) -> str:
         """Wait until no task of this process can continue by itself: then a task that waits for a round waits in vain.
 
         One task watches at a time, because a task that sleeps is not stuck.
         """
+        drawn = "drawn by `net.draw()` and " if self.task.sample is not None else ""
+        ends = f"a simulated round is {drawn}closed by `net.finish_round()`"
+        remind = self._reminder(lambda: f"another task or thread to go on; {ends}")
         async with self._watching:
             while True:
                 await wait_all_tasks_blocked(AFTER_ALL)
                 now = trio.lowlevel.current_statistics()
                 if now.seconds_to_next_deadline < float("inf"):
                     await trio.sleep(now.seconds_to_next_deadline)
-                elif _outside_world() or self._others():
+                elif self._somebody_may_act():
+                    remind()
                     await trio.sleep(OUTSIDE)
                 else:
-                    drawn = "drawn by `net.draw()` and " if self.task.sample is not None else ""
-                    return (
-                        f"nobody is left who could end this wait; a simulated round is {drawn}closed by "
-                        "`net.finish_round()`: call it first, or in another task"
-                    )
+                    return f"nobody is left who could end this wait; {ends}: call it first, or in another task"
+
+    def _somebody_may_act(self) -> bool:
+        """Whether something outside this loop may still change anything, or call."""
+        return _outside_world() or self._others()
+
+    def _reminder(self, what: Callable[[], str]) -> Callable[[], None]:
+        """What says once, after a while, what is waited for."""
+        due = trio.current_time() + REMINDER
+
+        def remind() -> None:
+            nonlocal due
+            if trio.current_time() >= due:
+                due = float("inf")
+                _log.warning("the simulation has waited for %.0f s for %s", REMINDER, what())
+
+        return remind
+
+    def _note_connection(self, event: ServerEvent) -> None:
+        match event:
+            case ClientMet(client=client):
+                self._connections[client] += 1
+            case ClientLeft(client=client):
+                self._connections[client] -= 1
+            case _:
+                pass
 
     def _watch(self, sender: str, receiver: str, message: Message, bulk: int) -> None:
         self.transcript.append(Note(sender, receiver, message, bulk))

@@ -25,10 +25,10 @@ class RowNotRetrievedError(MisuseError):
 
 
 class StaleOptimizerError(MisuseError):
-    """An optimizer has moments of the rows that a table held before, and would apply them to other rows.
+    """An optimizer is of other rows than a table holds: made before `hold`, or with moments of an earlier round.
 
     Make an optimizer for every round, once its rows are loaded:
 
-        submodel.load(retrieved)
+        submodel.load(wanted, retrieved, client.deferred)
         optimizer = torch.optim.Adam(model.parameters())
     """

@@ -21,6 +21,7 @@ from fsl_async.learning.fit import Fit
 from fsl_async.learning.layouts import FlatLayout
 from fsl_async.learning.pytorch.held import HeldTable
 from fsl_async.learning.pytorch.models import arrays_of, checked_tensors, table_names
+from fsl_async.learning.pytorch.optimizers import note_replaced, was_stepped
 from fsl_async.learning.pytorch.replacing import held_in_place_of, replace, tables_named
 from fsl_async.learning.pytorch.tensors import copy_into, to_numpy
 from fsl_async.learning.rows import frequent_rows
@@ -56,6 +57,7 @@ class Submodel:
         self._tables = {block: name for name, block in table_names(mapping).items()}
         self._flat = [layout for layout in mapping.layouts if isinstance(layout, FlatLayout)]
         self._before: dict[str, npt.NDArray[Any]] = {}
+        self._local: dict[str, torch.Tensor] = {}
 
     @property
     def tables(self) -> dict[str, HeldTable]:
@@ -91,7 +93,8 @@ class Submodel:
     ) -> dict[str, float]:
         """Begin a round: hold the rows that were retrieved, and take over what all clients share.
 
-        Optimizers with a state (momentum, Adam) are to be made after it.
+        Optimizers with a state (momentum, Adam) are to be made after it. Tensors that stay with this client and are no
+        longer finite, because the last round has diverged, get the numbers that they had at the last `load`.
 
         Args:
             wanted: what was asked for; see `wanted`.
@@ -109,6 +112,7 @@ class Submodel:
         for name in [*wanted, *(layout.block.name for layout in self._flat)]:
             if name not in retrieved:
                 raise MisuseError(f"block {name!r} is missing: retrieve what `wanted` returns, and load that")
+        self._restore_local()
         rounding: dict[str, float] = {}
         tensors = checked_tensors(self._model, self.mapping)
         for name in self.tables:
@@ -117,6 +121,7 @@ class Submodel:
             for name, array in self.mapping.unpack(layout.block.name, retrieved[layout.block.name]).items():
                 rounding[name] = copy_into(name, tensors[name], array)
         self._before = self._numbers()
+        self._local = {name: tensor.clone() for name, tensor in self._local_tensors().items()}
         return rounding
 
     def update(self, examples: float | None = None) -> Update:
@@ -130,9 +135,9 @@ class Submodel:
             all changes.
 
         Raises:
-            MisuseError: nothing was loaded, a number is not finite or does not fit the task (the message names the
-                tensor, the value and the largest), or `examples` is missing or too much. Nothing is lost: change it,
-                or submit zeros (`client.submit({})`).
+            MisuseError: nothing was loaded, no optimizer has stepped a table that has a gradient, a number is not
+                finite or does not fit the task (the message names the tensor, the value and the largest), or
+                `examples` is missing or too much. Nothing is lost: change it, or submit zeros (`client.submit({})`).
         """
         if not self._before:
             raise MisuseError("nothing is loaded: call `load` before training")
@@ -186,7 +191,32 @@ class Submodel:
         rows, tensor = self.tables[name].rows, self._tables[name]
         change = after[tensor].astype(np.float64) - self._before[tensor]
         touched = change.any(axis=1)
+        if not touched.any():
+            self._refuse_untrained(self.tables[name], tensor)
         return rows[touched], change[touched]
+
+    def _refuse_untrained(self, table: HeldTable, tensor: str) -> None:
+        """Refuse a table that nobody trains though a gradient has reached it."""
+        gradient = table.weight.grad
+        if gradient is not None and to_numpy(tensor, gradient).any() and not was_stepped(table.weight):
+            raise MisuseError(
+                f"tensor {tensor!r} has a gradient, and no optimizer has changed a row of it: make the optimizer from "
+                "the model's parameters after `hold` and `load`. If the table is not to be trained, say so with "
+                "`requires_grad_(False)`; if nothing is to change in this round, submit zeros (`client.submit({})`)"
+            )
+
+    def _restore_local(self) -> None:
+        """Give tensors that stay with this client their numbers of the last `load`, where a round has spoilt them."""
+        for name, tensor in self._local_tensors().items():
+            if not tensor.isfinite().all():
+                if name not in self._local:
+                    raise MisuseError(f"tensor {name!r}, which stays with this client, has numbers that are not finite")
+                with torch.no_grad():
+                    tensor.copy_(self._local[name])
+
+    def _local_tensors(self) -> dict[str, torch.Tensor]:
+        state = self._model.state_dict()
+        return {name: state[name] for name in self.mapping.local if state[name].is_floating_point()}
 
     def _numbers(self) -> dict[str, npt.NDArray[Any]]:
         """A copy of all tensors' numbers; of a table's, those of the rows that were loaded.
@@ -229,6 +259,9 @@ def hold(model: nn.Module, mapping: StateMapping, task: Task) -> Submodel:
     for name, module in modules.items():
         held[module].table = names[name]
     replace(model, held)
+    for module, table in held.items():
+        if module is not table:
+            note_replaced(module.weight, table.table)
     return Submodel(model, mapping, task)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from functools import partial
 from typing import TypeAlias, get_args
 
 import msgspec
 
 from fsl_async.bounds import accepts, check_answer
+from fsl_async.counting import count_of
 from fsl_async.digests import DIGEST_BYTES, same
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.foreign_text import shortened
@@ -135,7 +137,7 @@ def _verify(state: Proved, event: PeerProofs, terms: Terms) -> Verified | Aborte
     counted = _without(state.roster, failed)
     excluded = state.excluded | failed
     if len(counted) < terms.minimum:
-        return Aborted(f"{len(counted)} clients are left after verification, at least {terms.minimum} are needed")
+        return Aborted(f"{_clients(counted)} left after verification, at least {terms.minimum} are needed")
     heard = state.heard | {event.said: event.content()}
     return Verified(state.entries, counted, dict(sorted(excluded.items())), state.proofs, heard)
 
@@ -295,12 +297,16 @@ def _agree_if_complete(state: Closing, terms: Terms) -> Closing | Rostered | Abo
     return state
 
 
+def _clients(entries: Sized) -> str:
+    return count_of(len(entries), "client is", "clients are")
+
+
 def _agree(entries: Listed, theirs: Listed, terms: Terms, heard: Heard) -> Rostered | Aborted:
     ours = dict(entries.items())
     roster = Entries({client: ours[client] for client in sorted(ours) if theirs.get(client) == ours[client]})
     excluded = _excluded(ours, theirs, terms.server)
     if len(roster) < terms.minimum:
-        return Aborted(f"{len(roster)} clients are in with both servers, at least {terms.minimum} are needed")
+        return Aborted(f"{_clients(roster)} in with both servers, at least {terms.minimum} are needed")
     return Rostered(entries, roster, excluded, heard)
 
 

@@ -7,13 +7,14 @@ import gc
 import threading
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 import pytest
 import trio
 
 import parties
 from fsl_async.errors import MisuseError
-from parties import simulate
+from parties import NotDrawnError, simulate
 from tests.support.shop import TASK, Basket, assert_exact, model
 
 
@@ -76,6 +77,39 @@ def test_a_wait_that_nobody_can_end_is_an_error():
                 await anna.outcome()
 
     asyncio.run(main())
+
+
+def test_who_was_drawn_and_trains_in_a_thread_is_waited_for():
+    """The draw waits for a task that has yet to ask, and the close for training that ends after it was asked for."""
+    names, closing = ("anna", "ben", "carol"), threading.Event()
+
+    async def visit(net: parties.aio.Network, name: str) -> bool:
+        async with net.client(name) as client:
+            basket = Basket(name)
+            try:
+                await client.retrieve({"items": basket.rows, "head": ...})
+            except NotDrawnError:
+                return False
+            assert await asyncio.to_thread(closing.wait, 30)  # it trains
+            await client.submit(basket.update)
+            return (await client.outcome()).counted
+
+    async def main(*, draws: bool) -> None:
+        closing.clear()
+        task = msgspec.structs.replace(TASK, sample=2)
+        async with parties.aio.simulate(task, model(), 1) as net, asyncio.TaskGroup() as group:
+            visits = {name: group.create_task(visit(net, name)) for name in names}
+            if draws:
+                assert await net.draw() == 1
+            finishing = group.create_task(net.finish_round())
+            asyncio.get_running_loop().call_later(0.1, closing.set)
+            outcome = await finishing
+            told = {name: await visited for name, visited in visits.items()}
+            assert_exact(outcome, *sorted(name for name in names if told[name]))
+            assert sum(told.values()) == 2
+
+    for draws in (True, False):
+        asyncio.run(main(draws=draws))
 
 
 def test_a_cancelled_wait_and_clients_left_in_any_order():

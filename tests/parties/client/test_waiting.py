@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import trio
 
 from fsl_async import MisuseError, Ring, Sparse, Task
+from fsl_async.wire.messages import Message, Retrieve
 from parties import Client, Network, simulate
-from tests.support.shop import TASK, honest_round, model, take_part
+from parties.compute import InlineLane
+from tests.support.shop import TASK, honest_round, meddled, model, take_part
 
 UNITED = Task(
     name="united",
@@ -63,7 +67,7 @@ async def test_a_union_is_not_waited_for_unless_that_is_asked_for(autojump_clock
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: ada.unite({"items": [3]}, wait=True))
             await trio.sleep(60)
-            with pytest.raises(Exception, match="0 clients are in"):
+            with pytest.raises(Exception, match="no clients are in"):
                 await net.finish_round()
         assert ada.round_number == 3
 
@@ -139,3 +143,38 @@ async def test_a_wait_that_somebody_can_end_is_none_of_those(autojump_clock: tri
             nursery.start_soon(carol.outcome)
             await trio.to_thread.run_sync(lambda: time.sleep(0.2))
             await honest_round(network, "carol")
+
+
+class Busy(InlineLane):
+    """A machine on which every computation takes two minutes."""
+
+    def __init__(self, clock: trio.testing.MockClock) -> None:
+        self._clock = clock
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        self._clock.jump(120)
+        return await super().run(work)
+
+
+async def test_a_slow_machine_fails_no_simulated_call_and_changes_no_transcript(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def transcript(lane: InlineLane) -> str:
+        async with simulate(TASK, model(), seed=1, lane=lane) as network:
+            async with network.client("carol") as carol, network.client("dora") as dora:
+                await take_part(carol)
+                await take_part(dora)
+                await network.finish_round()
+                assert (await carol.outcome()).counted
+            return network.transcript_digest()
+
+    assert await transcript(Busy(autojump_clock)) == await transcript(InlineLane())
+
+
+async def test_an_answer_that_nothing_can_bring_any_more_is_named() -> None:
+    async def lost(address: str, said: Message, data: bytes) -> bytes:
+        return data if not isinstance(said, Retrieve) or address == "S1" else await trio.sleep_forever()
+
+    async with simulate(TASK, model(), seed=1) as network, meddled(network.client("carol"), outgoing=lost) as carol:
+        with pytest.raises(MisuseError, match="nobody is left who could end this wait"):
+            await carol.retrieve({"items": [1]})

@@ -12,13 +12,17 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 import trio
 
-from fsl_async.errors import MisuseError
-from parties import BlockingNetwork, simulate, simulate_blocking
+from fsl_async.errors import FslError, MisuseError
+from parties import BlockingNetwork, NotDrawnError, simulate, simulate_blocking
+from parties.simulation.blocking import _Threads
 from tests.support.shop import TASK, Basket, assert_exact, model, take_part
+
+DRAWN = msgspec.structs.replace(TASK, sample=2)
 
 
 @pytest.fixture(autouse=True)
@@ -169,6 +173,76 @@ def test_another_thread_may_end_a_wait():
         assert not any(call.done() for call in waiting)
         net.finish_round()
         assert all(call.result(30).counted for call in waiting)
+
+
+def test_a_thread_that_has_not_called_yet_may_end_a_wait(monkeypatch):
+    looked = threading.Event()
+
+    def others(callers: _Threads, waiting: frozenset[object]) -> bool:
+        try:
+            return may_call(callers, waiting)
+        finally:
+            looked.set()
+
+    may_call = _Threads.others
+    with simulate_blocking(TASK, model(), 1) as net, ThreadPoolExecutor(1) as pool:
+        anna, ben = net.client("anna"), net.client("ben")
+        for client in (anna, ben):
+            client.submit(Basket(client.name).update)
+        monkeypatch.setattr(_Threads, "others", others)
+        pool.submit(lambda: looked.wait(30) and net.finish_round())
+        assert anna.outcome().counted
+
+
+def test_who_was_drawn_and_trains_is_waited_for():
+    """Each client trains until the main thread has gone on to close the round."""
+    names, closing = ("anna", "ben", "carol", "dora"), threading.Event()
+
+    def visit(name: str) -> str:
+        with net.client(name) as client:
+            basket = Basket(name)
+            try:
+                client.retrieve({"items": basket.rows, "head": ...})
+            except NotDrawnError:
+                return "not drawn"
+            assert closing.wait(30)  # it trains
+            client.submit(basket.update)
+            return "counted" if client.outcome().counted else "not counted"
+
+    with simulate_blocking(DRAWN, model(), 1) as net, ThreadPoolExecutor(len(names)) as pool:
+        for drawing in (net.draw, lambda: None):
+            closing.clear()
+            visits = {name: pool.submit(visit, name) for name in names}
+            drawing()
+            threading.Timer(0.1, closing.set).start()
+            outcome = net.finish_round()
+            told = {name: visit.result(30) for name, visit in visits.items()}
+            assert_exact(outcome, *sorted(name for name in names if told[name] == "counted"))
+            assert sorted(told.values()) == ["counted", "counted", "not drawn", "not drawn"]
+
+
+def test_who_was_drawn_and_has_left_is_not_waited_for():
+    def visit(name: str) -> None:
+        with net.client(name) as client:
+            client.retrieve({"items": [1]})
+
+    with simulate_blocking(DRAWN, model(), 1) as net, ThreadPoolExecutor(2) as pool:
+        visits = [pool.submit(visit, name) for name in ("anna", "ben")]
+        with pytest.raises(FslError, match="no clients are in with both servers"):
+            net.finish_round()
+        for ended in visits:
+            ended.result(30)
+
+
+def test_too_few_to_draw_of_is_an_error_once_nobody_else_may_ask():
+    with simulate_blocking(DRAWN, model(), 1) as net, ThreadPoolExecutor(1) as pool:
+        anna = net.client("anna")
+        asking = pool.submit(anna.retrieve, {"items": [1]})
+        with pytest.raises(MisuseError, match="too few clients have asked"):
+            net.draw()
+        anna.close()
+        with pytest.raises(MisuseError, match="closed"):
+            asking.result(30)
 
 
 def test_a_time_for_a_call_and_an_interrupt():

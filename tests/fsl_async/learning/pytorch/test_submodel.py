@@ -15,6 +15,7 @@ from fsl_async.learning.pytorch import (  # noqa: E402
     HeldEmbedding,
     HeldEmbeddingBag,
     RowNotRetrievedError,
+    StaleOptimizerError,
     hold,
     load_blocks,
     map_model,
@@ -162,11 +163,15 @@ def held(model=None, mapping=None, **options):
     return model, hold(model, mapping, task(mapping, **options))
 
 
-def loaded(ids=(3, 7, 9), **options):
-    start = model_blocks(fresh(), MAPPING)
-    model, submodel = held(**options)
+def begin_round(submodel, *ids):
+    start = model_blocks(fresh(), submodel.mapping)
     wanted = submodel.wanted({"items": list(ids)})
     submodel.load(wanted, {"items": start["items"][wanted["items"]], "rest": start["rest"]}, {})
+
+
+def loaded(ids=(3, 7, 9), **options):
+    model, submodel = held(**options)
+    begin_round(submodel, *ids)
     return model, submodel
 
 
@@ -274,6 +279,44 @@ def test_a_change_that_is_no_number_is_refused_by_its_tensor_and_cause():
         model.out.weight[1, 2] = float("inf")
     with pytest.raises(MisuseError, match=r"tensor 'out.weight' at \[1, 2\]: inf is not a finite number. Nothing was"):
         submodel.update()
+
+
+@pytest.mark.parametrize("make_optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_an_optimizer_that_was_made_before_hold_is_refused_at_its_first_step(make_optimizer):
+    model = fresh()
+    optimizer = make_optimizer(model)
+    begin_round(hold(model, MAPPING, task()), 3, 7, 9)
+    model(torch.tensor([[3, 7], [9, 3]])).sum().backward()
+    with pytest.raises(StaleOptimizerError, match=r"table 'items': this \w+ was made before `hold`.*make it after"):
+        optimizer.step()
+
+
+def test_a_table_that_has_a_gradient_and_that_nothing_steps_is_refused():
+    model, submodel = loaded()
+    out = torch.optim.SGD(model.out.parameters(), lr=0.1)
+    model(torch.tensor([[3, 7], [9, 3]])).square().sum().backward()
+    out.step()
+    with pytest.raises(MisuseError, match=r"'words.weight' has a gradient, and no optimizer .*after `hold` and `load`"):
+        submodel.update()
+    torch.optim.SGD(model.parameters(), lr=0.0).step()  # a rate that warms up changes nothing, and is meant
+    assert len(submodel.update()["items"][0]) == 0
+
+
+def test_local_tensors_that_a_round_has_spoilt_are_restored():
+    mapping = map_model(fresh(), TABLES, local=["norm.running_*", *LOCAL])
+    model, submodel = held(mapping=mapping)
+    begin_round(submodel, 3, 7, 9)
+    model(torch.tensor([[3, 7], [9, 3]]))
+    learnt = model.norm.running_mean.clone()
+    begin_round(submodel, 3, 7)
+    model.norm.running_mean.fill_(torch.nan)
+    begin_round(submodel, 3, 7)
+    assert torch.equal(model.norm.running_mean, learnt)
+
+    spoilt, submodel = held(mapping=mapping)
+    spoilt.norm.running_var.fill_(torch.inf)
+    with pytest.raises(MisuseError, match=r"'norm.running_var', which stays with this client.*not finite"):
+        begin_round(submodel, 3)
 
 
 def test_a_change_that_does_not_fit_is_refused_with_the_largest():
