@@ -112,6 +112,7 @@ lint: .venv/lint
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_page_types.py
 	$(BIN)/lint-imports
 
 docs: .venv/docs

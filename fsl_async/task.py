@@ -7,7 +7,7 @@ its digest, are a function of its fields alone; nothing in it depends on a clien
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property, partial
 from math import ldexp
@@ -50,8 +50,9 @@ ProtocolName: TypeAlias = Literal["ssa", "psr", "psu"]
 
 if TYPE_CHECKING:
     Apply: TypeAlias = str | Callable[..., Any]
-else:  # a task that was made holds a function's name
-    Apply = str
+    Blocks: TypeAlias = Sequence[Block]
+else:  # a task that was made holds a function's name, and a tuple
+    Apply, Blocks = str, tuple[Block, ...]
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
@@ -125,7 +126,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     name: str
-    blocks: tuple[Block, ...]
+    blocks: Blocks
     ring: Ring = cast(Ring, None)
     protocol: ProtocolName = "ssa"
     selection: Literal["adaptive", "fixed"] = "adaptive"

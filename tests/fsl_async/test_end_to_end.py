@@ -261,11 +261,11 @@ async def test_a_round_with_too_few_is_aborted_and_the_next_one_opens() -> None:
     with trio.fail_after(PATIENCE):
         async with simulate(SHOP, MODEL, 1) as net, net.client("alice") as alice, net.client("bob") as bob:
             await alice.submit({"head": np.ones(7)})
-            with pytest.raises(FslError, match=r"round 1 was aborted: 1 clients are in with both servers"):
+            with pytest.raises(FslError, match=r"round 1 was aborted: 1 client is in with both servers"):
                 await net.finish_round()
             outcome = await alice.outcome()
             assert not outcome.counted
-            assert outcome.reason == "1 clients are in with both servers, at least 2 are needed"
+            assert outcome.reason == "1 client is in with both servers, at least 2 are needed"
             for client in (alice, bob):
                 await client.submit({"head": np.ones(7)})
             second = await net.finish_round()
@@ -374,7 +374,7 @@ async def test_too_few_honest_clients_abort_the_round(monkeypatch: pytest.Monkey
         ):
             for client in (mallory, alice):
                 await client.submit({"head": np.ones(7)})
-            with pytest.raises(FslError, match="1 clients are left after verification, at least 2 are needed"):
+            with pytest.raises(FslError, match="1 client is left after verification, at least 2 are needed"):
                 await net.finish_round()
             assert not any(note.message.__class__.__name__ in ("Commitment", "Share") for note in net.transcript)
             for client in (mallory, alice):

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from fsl_async import PeerViolationError
+from fsl_async.counting import count_of
 from fsl_async.errors import MisuseError
 from fsl_async.protocols.machine import Event, UnexpectedEvent
 from fsl_async.protocols.ssa import (
@@ -224,7 +225,7 @@ def test_a_proof_that_differs_takes_its_client_out() -> None:
 )
 def test_below_the_minimum_nothing_is_revealed(theirs: dict[str, bytes]) -> None:
     agreed = len({client for client in ENTRIES if theirs.get(client) == ENTRIES[client]})
-    explanation = f"{agreed} clients are in with both servers, at least 2 are needed"
+    explanation = f"{count_of(agreed, 'client is', 'clients are')} in with both servers, at least 2 are needed"
     play(TERMS, Closed(ENTRIES), (PeerRoster(theirs), Aborted, [abort(explanation)]))
 
 
@@ -233,7 +234,7 @@ def test_too_few_after_the_grace() -> None:
         TERMS,
         Open({"alice": ALICE}),
         (PeerRoster(ENTRIES), Closing, [AwaitGrace()]),
-        (GraceOver(), Aborted, [abort("1 clients are in with both servers, at least 2 are needed")]),
+        (GraceOver(), Aborted, [abort("1 client is in with both servers, at least 2 are needed")]),
     )
 
 
@@ -244,7 +245,7 @@ def test_too_few_after_verification() -> None:
         (
             PeerProofs(PROOFS | {"bob": key(99)}),
             Aborted,
-            [abort("1 clients are left after verification, at least 2 are needed")],
+            [abort("1 client is left after verification, at least 2 are needed")],
         ),
     )
 

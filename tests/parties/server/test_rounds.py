@@ -193,7 +193,7 @@ async def test_rounds_close_by_count_or_by_time_and_end_after_as_many_as_asked(n
 async def test_too_few_clients_reveal_nothing_and_the_next_round_opens():
     async with simulate(TASK, model(), seed=5) as network, network.client("carol") as carol:
         await take_part(carol)
-        with pytest.raises(FslError, match=r"round 1 was aborted: .*1 clients are in with both servers, at least 2"):
+        with pytest.raises(FslError, match=r"round 1 was aborted: .*1 client is in with both servers, at least 2"):
             await network.finish_round()
         outcome = await carol.outcome()
         assert not outcome.counted

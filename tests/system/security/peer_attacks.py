@@ -465,7 +465,7 @@ ABOUT_PIECES = (
 
 MUTATIONS = (
     Mutation("drops a client", DropsAClient, GOES_ON, "'carol': 'only_s", reveals=True),
-    Mutation("drops all clients but one", DropsAllButOne, ABORTS, "1 clients are in with both servers, at least 2"),
+    Mutation("drops all clients but one", DropsAllButOne, ABORTS, "1 client is in with both servers, at least 2"),
     Mutation("inserts a client", InsertsAClient, GOES_ON, "'mallory': 'only_s", reveals=True),
     Mutation("names another submission", NamesAnotherSubmission, GOES_ON, "'carol': 'mismatch'", reveals=True),
     Mutation("sends a roster it does not go by", SendsAnotherRoster, HALTS, "at another outcome", reveals=True),
