@@ -291,15 +291,20 @@ class Network:
         drawn = "drawn by `net.draw()` and " if self.task.sample is not None else ""
         ends = f"a simulated round is {drawn}closed by `net.finish_round()`"
         remind = self._reminder(lambda: f"another task or thread to go on; {ends}")
+        quiet = 0.0  # at first, for these seconds are real ones
         async with self._watching:
             while True:
-                await wait_all_tasks_blocked(AFTER_ALL)
-                now = trio.lowlevel.current_statistics()
-                if now.seconds_to_next_deadline < float("inf"):
-                    await trio.sleep(now.seconds_to_next_deadline)
+                await wait_all_tasks_blocked(quiet)
+                next_deadline = trio.lowlevel.current_statistics().seconds_to_next_deadline
+                if next_deadline < float("inf"):
+                    quiet = 0.0
+                    await trio.sleep(next_deadline)
                 elif self._somebody_may_act():
+                    quiet = 0.0
                     remind()
                     await trio.sleep(OUTSIDE)
+                elif not quiet:
+                    quiet = AFTER_ALL
                 else:
                     return f"nobody is left who could end this wait; {ends}: call it first, or in another task"
 
