@@ -112,8 +112,8 @@ lint: .venv/lint
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_page_types.py
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.house
 
 docs: .venv/docs
 	$(BIN)/python docs/generate_machines.py

@@ -10,11 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fsl_async.errors import MisuseError
-from parties.cluster.apart import DaskApart
-from parties.cluster.cluster import Cluster
-from parties.cluster.engine import ClusterEngine
-from parties.cluster.frames import HIDDEN
-from parties.cluster.partial_sum import Pace
 from parties.compute import ComputeLane
 from parties.deployment.blobs import blobs_owner
 from parties.server.round.engine import Engine
@@ -23,8 +18,10 @@ from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.settings.task_file import Deployment
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what a server without workers never loads
     from distributed import Security
+
+    from parties.cluster.cluster import Cluster
 
 __all__ = ["WITHOUT_DASK", "belongs_to", "certificates_of", "checked_files", "cluster_of", "engine_of", "security_of"]
 
@@ -40,6 +37,9 @@ def engine_of(file: ServerFile, deployment: Deployment, lane: ComputeLane) -> En
     compute = file.compute
     if not compute:
         return None
+    from parties.cluster.engine import ClusterEngine
+    from parties.cluster.partial_sum import Pace
+
     return ClusterEngine(
         cluster_of(file, deployment),
         blobs_owner(deployment, file.server),
@@ -60,6 +60,8 @@ def cluster_of(file: ServerFile, deployment: Deployment) -> Cluster:
     compute = file.compute
     if find_spec("distributed") is None:
         raise MisuseError(WITHOUT_DASK)
+    from parties.cluster.apart import DaskApart
+
     closed = (file.identity, *([file.store.path] if isinstance(file.store, OnDisk) else []))
     return DaskApart(compute.scheduler, certificates_of(compute), belongs_to(deployment), closed)
 
@@ -75,6 +77,8 @@ def security_of(compute: ComputeTable) -> Security | None:
     Raises:
         MisuseError: Dask is not installed, or a file cannot be used.
     """
+    from parties.cluster.frames import HIDDEN
+
     try:
         from parties.cluster.dask_cluster import security_with
     except ImportError as error:
