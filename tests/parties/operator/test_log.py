@@ -17,10 +17,13 @@ from parties.events import ClientMet, Enrolled, PeerLost, Revoked, RoundMoved, R
 from parties.operator.log import Log
 from parties.operator.log_fields import FIELDS, WITHHELD, admitted, discreet_record, plain_text
 from parties.operator.log_lines import DETAILS, EVENTS, NAMES_PER_LINE, EventLog, lines_of, source_of, structured_logger
+from parties.server.store_layout import RequestKey, bound_name, dense_name, part_name, round_prefix
 from tests.parties.operator import probes
 from tests.parties.operator.paper import SAMPLES, Paper
 from tests.parties.operator.stage import NASTY, Stage, play_day, settled_round
 from tests.support.cases import in_turn
+from transport import ForeignPeerError
+from transport.preamble import require_magic
 
 PUBLIC_NAMES = {
     "client",
@@ -295,6 +298,26 @@ def test_ordinary_words_pass_as_they_are():
         f"S1: HandshakeTimeoutErrorWhileWaiting for {NASTY}; round 0011223344556677, 127.0.0.1:9464, 12,345,678 bytes"
     )
     assert plain_text(words) == words
+
+
+@pytest.mark.parametrize("client", ["anna", "AnnaFromTheNorthHospital2", "Zoë, or a.b/c"])
+def test_the_name_of_a_blob_passes_and_no_key_beside_it_does(client):
+    key = RequestKey(client, "submit", 0)
+    digest = bytes(range(200, 232))
+    for name in (
+        part_name(round_prefix(7), key, digest),
+        dense_name(round_prefix(7), client, digest),
+        bound_name(round_prefix(7), client, digest),
+    ):
+        assert plain_text(f"the blob {name} is damaged") == f"the blob {name} is damaged"
+        for beside in (f"{name}{digest.hex()}", f"{digest.hex()} {name}"):
+            assert digest.hex() not in plain_text(beside).replace(name, "")
+
+
+def test_whom_a_stranger_is_taken_for_is_not_withheld():
+    with pytest.raises(ForeignPeerError) as caught:
+        require_magic(b"HTTP")
+    assert plain_text(str(caught.value)).startswith(r"the peer opened with 'HTTP' instead of '\x1fFS\n'")
 
 
 def test_a_long_text_is_cut_and_read_in_little_time():
