@@ -165,7 +165,7 @@ class Enrolment:
                 self._adopt(entry)
             except MisuseError as error:
                 raise StorageError(f"{self._server}'s journal of enrolments cannot be read: {error}") from error
-            if self.by_channel(entry.channel) != entry.client:
+            if self.by_channel(entry.channel) != entry.client and self._listed.revocation(entry.channel) is None:
                 _log.warning("%s: %r has enrolled with other keys than the list gives it", self._server, entry.name)
 
     @property

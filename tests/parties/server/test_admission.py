@@ -33,7 +33,9 @@ def tokens(server: int = 0) -> WithToken:
 def enrolment(
     policy: Policy, store: MemoryStore | None = None, listed: Registry | None = None, server: int = 0, **more
 ):
-    return Enrolment(f"S{server}", DIGEST, listed or Registry(), policy, store or MemoryStore(), **more)
+    return Enrolment(
+        f"S{server}", DIGEST, Registry() if listed is None else listed, policy, store or MemoryStore(), **more
+    )
 
 
 async def come(gate: Enrolment, identity: Identity, token: bytes = b"", server: int = 0) -> bytes | Refusal:

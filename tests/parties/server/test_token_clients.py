@@ -20,6 +20,7 @@ from parties.operator.log_lines import lines_of
 from parties.server.admission import Enrolment, ListOnly, WithToken
 from parties.settings.lists import add_clients, list_clients, revoke_client, undo_revocation
 from parties.storage.sqlite_store import SqliteStore
+from parties.storage.store import MemoryStore
 from tests.parties.server.test_admission import DIGEST, OTHER_TOKEN, TOKEN, come, enrolment, refused
 from tests.parties.server.test_peers_and_clients import main_of, until
 from transport import Refusal
@@ -49,9 +50,9 @@ async def next_answer(gate: Enrolment, identity: Identity, token: bytes, before:
 # ---- what the log shows is enough to revoke
 
 
-async def test_what_the_log_says_of_an_enrolment_revokes_the_client(tokens, tmp_path):
-    anna, heard = Identity.generate("anna"), list[ServerEvent]()
-    gate = enrolment(book(tokens), observe=heard.append)
+async def test_what_the_log_says_of_an_enrolment_revokes_the_client(tokens, tmp_path, caplog):
+    anna, heard, store = Identity.generate("anna"), list[ServerEvent](), MemoryStore()
+    gate = enrolment(book(tokens), store, observe=heard.append)
     assert await come(gate, anna, TOKEN) == b"anna"
     (event,) = heard
     assert isinstance(event, Enrolled)
@@ -64,6 +65,10 @@ async def test_what_the_log_says_of_an_enrolment_revokes_the_client(tokens, tmp_
     assert member.name == f"holder of {shown}"
     assert gate.reload(Registry.load(path)) == (anna.public,)
     refused(await come(gate, anna), f"the key {shown} of", "was revoked")
+    again = enrolment(book(tokens), store, listed=Registry.load(path))
+    await again.restore()
+    assert caplog.text == "", "that she was revoked is no contradiction"
+    refused(await come(again, anna), f"the key {shown} of", "was revoked")
 
 
 async def test_what_the_log_says_of_a_refused_key_is_enough_too():
