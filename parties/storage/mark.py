@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Final
 
 from fsl_async.errors import StorageError
-from parties.files.disk import refused, replaced_by
+from parties.files.disk import exists, refused, replaced_by
 from parties.storage.store import StoreLostError
 
-__all__ = ["Life", "Mark", "mark_path", "read_mark", "write_mark"]
+__all__ = ["Life", "Mark", "mark_path", "read_mark", "refuse_missing", "write_mark"]
 
 _FORM: Final = re.compile(rb"fsl-async mark ([0-9a-f]{32}) ([0-9]{20})\n")
 
@@ -126,6 +126,20 @@ def read_mark(path: Path) -> Life | None:
     return Life(bytes.fromhex(match[1].decode()), int(match[2]))
 
 
+def refuse_missing(path: Path) -> None:
+    """Refuse to make a new store where a mark says that there was one: it would hide from `restore` what is lost.
+
+    Raises:
+        StorageError: the mark is there and the store is not.
+    """
+    if not exists(path) and (marked := read_mark(path)) is not None:
+        raise StorageError(
+            f"the store is missing: {mark_path(path)} says that {path} was used here and held {marked.transactions} "
+            "transactions. Put that file back, with its log; or make it from a copy with `fsl-async restore`; or, to "
+            "begin anew on both servers, put the mark aside, as docs/operations.md says. Nothing was created"
+        )
+
+
 def write_mark(path: Path, life: Life) -> None:
     """Replace a store's mark, durably.
 
@@ -147,16 +161,22 @@ def _compare(path: Path, life: Life, marked: Life | None) -> None:
         )
     if marked.identity != life.identity:
         raise StorageError(
-            f"{path} is not the store that was used here last ({mark_path(path).name} is another one's): put that one "
-            "back; or, to begin anew on both servers, put the mark aside with the store, as docs/operations.md says"
+            f"{path} is not the store that was used here last: it is store {_short(life)}, and "
+            f"{mark_path(path).name} is of store {_short(marked)}, with {marked.transactions} transactions. Put store "
+            f"{_short(marked)} back, or put this file aside and make that store from a copy with `fsl-async restore`; "
+            "or, to begin anew on both servers, put the mark aside with the store, as docs/operations.md says"
         )
     if life.transactions < marked.transactions:
         raise StorageError(
             f"{path} is older than what this server has done: it holds {life.transactions} transactions, and "
             f"{mark_path(path).name} counts {marked.transactions}. An older copy was put in its place, or its log "
-            f"({path.name}-wal) is missing or damaged. Put the newest one back, with its log; if there is none, begin "
-            "anew on both servers, as docs/operations.md says"
+            f"({path.name}-wal) is missing or damaged. Put back the store of {marked.transactions} transactions, with "
+            "its log; if there is none any more, begin anew on both servers, as docs/operations.md says"
         )
+
+
+def _short(life: Life) -> str:
+    return life.identity.hex()[:8]
 
 
 def _text(life: Life) -> bytes:

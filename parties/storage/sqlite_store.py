@@ -29,6 +29,7 @@ import trio
 
 from fsl_async.errors import StorageError
 from parties.files.disk import check_room, refuse_network, sole_use
+from parties.storage.mark import refuse_missing
 from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConnection
 from parties.storage.sqlite_file import copy, create
 from parties.storage.store import Change, DiskFullError, Store, StoreLostError
@@ -75,7 +76,7 @@ class SqliteStore(Store):
 
         Raises:
             StorageError: the file is in use, on another host's disk, read-only, damaged, another program's or a newer
-                version's, a copy or older than its mark, or its folder is missing.
+                version's, a copy or older than its mark, or it or its folder is missing.
         """
         NeedsTrio("SqliteStore.open").require_trio()
         return await trio.to_thread.run_sync(cls._opened, path, marked)
@@ -133,6 +134,8 @@ class SqliteStore(Store):
         refuse_network(path)
         with ExitStack() as held:
             held.enter_context(sole_use(path))
+            if marked:
+                refuse_missing(path)
             create(path)
             writing = WriteConnection(path, marked=marked)
             held.callback(writing.close)

@@ -407,10 +407,23 @@ def test_a_copy_of_a_store_that_was_begun_anew_since_is_refused(folder, run):
     assert "its server has begun anew since" in said["error"]["message"]
 
 
-def test_a_new_store_beside_the_mark_of_a_lost_one_is_refused(folder):
+def test_where_the_store_is_missing_none_is_made_and_the_copy_is_restored(folder, run):
+    trio.run(one_round, folder, 1)
+    assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
+    put_aside(folder, 0)
+    assert "the store is missing" in trio.run(refused_at_start, folder)
+    assert not (folder / "S0.sqlite").exists()
+    code, said, _ = run("restore", "S0.toml", "copy.sqlite")
+    assert (code, said["result"]["newest"]) == (ExitCode.OK, True)
+
+
+def test_another_store_beside_the_mark_of_a_lost_one_is_refused_and_both_are_named(folder):
     trio.run(one_round, folder, 1)
     put_aside(folder, 0)
-    assert "is not the store that was used here last" in trio.run(refused_at_start, folder)
+    (folder / "S0.sqlite").touch()
+    words = trio.run(refused_at_start, folder)
+    assert "is not the store that was used here last" in words
+    assert f"S0.sqlite.mark is of store {(folder / 'S0.sqlite.mark').read_text().split()[2][:8]}" in words
 
 
 @pytest.mark.parametrize("place", [0.2, 0.5, 0.9])

@@ -1168,6 +1168,13 @@ GUARDS = (
         "if False:",
         (BACKUP,),
     ),
+    Guard(
+        "no store is made where a mark is left",
+        "parties/storage/mark.py",
+        "if not exists(path) and (marked := read_mark(path)) is not None:",
+        "if False:",
+        (BACKUP,),
+    ),
     Guard("a store has a mark", "parties/storage/mark.py", "if marked is None:", "if False:", (BACKUP,)),
     Guard(
         "the mark is the store's own",
