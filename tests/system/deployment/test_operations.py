@@ -22,13 +22,11 @@ from fsl_async.errors import ChannelError
 from parties.files.models import load_model, save_model
 from parties.identity.credentials import Credentials
 from parties.identity.keys import Identity
-from parties.settings.host_file import COMMON
 from parties.settings.task_file import Deployment
-from parties.settings.writing import to_toml
 from tests import ROOT
 from tests.system.deployment.deployed import sum_of
 from tests.system.deployment.terminals import SERVE, Terminals, terminals
-from tests.system.deployment.walkthrough import has_seen, quoted, sections, steps, walk
+from tests.system.deployment.walkthrough import Written, has_seen, quoted, sections, steps, walk
 from transport import HandshakeSettings, Kind, Role
 from transport.handshake import initiate
 from transport.wire import Wire
@@ -103,16 +101,37 @@ def _(site: Terminals) -> None:
     site.type("s0", "cp old/s0.sqlite s0.sqlite; fsl-async serve s0.toml", code=6)
 
 
+def take_the_guides_files(site: Terminals) -> None:
+    """Both servers have the files of docs/deploy.md as they stand there, but for the ports."""
+    for step in steps((ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")):
+        if isinstance(step, Written) and step.file in {"s0.toml", "s1.toml"}:
+            (place,) = step.places
+            path = site.home(place) / step.file
+            own = tomllib.loads(path.read_text(encoding="utf-8"))
+            ports = {"0.0.0.0:7000": own["listen"], "127.0.0.1:9470": own["operator"]["listen"]}
+            content = step.content
+            for written, port in ports.items():
+                assert content.count(written) == 1
+                content = content.replace(written, port)
+            path.write_text(content, encoding="utf-8")
+
+
+@scenario("Room for several tasks")
+def _(site: Terminals) -> None:
+    take_the_guides_files(site)
+    site.serve()
+    site.type("alice", "fsl-async submit alice.toml --update update.npz")
+    carry_out(site, "Room for several tasks")
+    site.round(1, "bob")
+    site.assert_sum("alice", "bob")
+
+
 @scenario("Another task on the same servers")
 def _(site: Terminals) -> None:
     """S1 reads the new table first, and waits."""
-    for number, name in enumerate(("s0", "s1")):
-        path = site.home(name) / f"{name}.toml"
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-        common = {key: table.pop(key) for key in COMMON if key in table}
-        path.write_text(to_toml(common | {"tasks": [table]}), encoding="utf-8")
-        assert common["server"] == number
+    take_the_guides_files(site)
     site.serve()
+    carry_out(site, "Room for several tasks")
     site.type("alice", "fsl-async submit alice.toml --update update.npz")
     site.type("s1", "cp s1.toml s1.before.toml; cp task.toml town.toml")
     site.type("s1", "sed -i '0,/^name = .*/s//name = \"town\"/' town.toml")
