@@ -18,6 +18,7 @@ from weakref import WeakSet
 import trio
 
 from parties.compiling import watched
+from parties.docstrings import documented_by
 
 __all__ = ["ComputeLane", "InlineLane", "KernelFreeLane", "SharedThreads", "ThreadLane"]
 
@@ -52,6 +53,7 @@ class ComputeLane(ABC):
         return [results[place] for place in range(len(work))]
 
 
+@documented_by(ComputeLane)
 class InlineLane(ComputeLane):
     """Computes in the calling task, with a checkpoint before each piece.
 
@@ -71,6 +73,7 @@ class InlineLane(ComputeLane):
             await self.run(piece)
 
 
+@documented_by(ComputeLane)
 class ThreadLane(ComputeLane):
     """Computes in threads, which share nothing with other lanes.
 

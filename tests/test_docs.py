@@ -172,6 +172,7 @@ def test_every_source_that_a_page_names_exists() -> None:
         "model.py",
         "learn.py",
         "bob.py",
+        "deployment.py",
         "update.py",
         "test_words.py",
     }  # files that a page has its reader make

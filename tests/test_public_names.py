@@ -109,6 +109,22 @@ def test_every_exported_name_is_described(package, name):
         assert re.search(rf'^{name}(: TypeAlias)? = .*\n"""\w.*', sources(), flags=re.MULTILINE), name
 
 
+@in_turn("package, name", EXPORTED)
+def test_no_description_only_points_to_another(package, name):
+    found = getattr(importlib.import_module(package), name)
+    members = {name: found, **(dict(inspect.getmembers(found)) if isinstance(found, type) else {})}
+    assert [each for each, member in members.items() if (inspect.getdoc(member) or "").startswith("See `")] == []
+
+
+def test_a_front_s_call_has_the_client_s_whole_text_as_it_is_called_there():
+    parties = importlib.import_module("parties")
+    whole, blocking = (inspect.getdoc(each.submit) or "" for each in (parties.Client, parties.BlockingClient))
+    assert inspect.getdoc(parties.aio.Client.submit) == whole == blocking
+    assert "    rows = client.retrieve(" in (inspect.getdoc(parties.BlockingClient.retrieve) or "")
+    assert "    with client.taking_part():" in (inspect.getdoc(parties.BlockingClient.taking_part) or "")
+    assert (inspect.getdoc(parties.SqliteStore.blob) or "").endswith("\n\nRead-only.")
+
+
 @cache
 def sources() -> str:
     return "\n".join(path.read_text() for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))

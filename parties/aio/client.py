@@ -16,6 +16,7 @@ from parties.client import client as under_trio
 from parties.client.abstaining import taking_part
 from parties.client.arguments import Rows
 from parties.client.submission import LastSubmission
+from parties.docstrings import documented_by
 from parties.outcome import ClientOutcome, PrivacySpent, SubmissionReceipt
 from parties.threads import Work
 
@@ -71,6 +72,7 @@ class Standing:
         )
 
 
+@documented_by(under_trio.Client)
 class Client:
     """A client whose calls are awaited on an asyncio loop; see `parties.Client` for what they do and raise.
 

@@ -19,7 +19,9 @@ from parties.aio.client import Client, Standing
 from parties.aio.front import Front, Opening
 from parties.client import client as under_trio
 from parties.compute import ComputeLane
+from parties.docstrings import documented_by
 from parties.outcome import RoundOutcome
+from parties.simulation import network
 from parties.simulation.pausing import Callers
 from parties.simulation.stage import Stage, StagedClient, stage_thread
 from parties.threads import Call, LoopThread, Work
@@ -30,6 +32,7 @@ SIMULATE = Front("parties.aio.simulate", trio="parties.simulate", blocking="part
 CLIENT = Front("net.client", trio="net.client", blocking="net.client")
 
 
+@documented_by(network.Network)
 class Network:
     """A running simulation whose calls are awaited on an asyncio loop; see `parties.Network` for what they do.
 

@@ -30,10 +30,12 @@ from parties.client.abstaining import taking_part_blocking
 from parties.client.arguments import Rows
 from parties.client.client import Client
 from parties.client.submission import LastSubmission
+from parties.docstrings import documented_by
 from parties.outcome import ClientOutcome, PrivacySpent, SubmissionReceipt
 from parties.threads import FOR_EVER, Blocking, Calls
 
 
+@documented_by(Client, awaited=False)
 class BlockingClient(Blocking[Client]):
     """A `Client` whose calls block; see there for what they do and raise.
 
@@ -63,7 +65,7 @@ class BlockingClient(Blocking[Client]):
         return self._calls.call(lambda client: client.submit(updates, wait=wait, again=again), timeout)
 
     def taking_part(self) -> AbstractContextManager[None]:
-        """See `Client.taking_part`; `with` in place of `async with`."""
+        """See `Client.taking_part`."""
         return taking_part_blocking(self.abstain)
 
     def abstain(self, *, timeout: float = FOR_EVER) -> bool:
@@ -150,7 +152,7 @@ class BlockingClient(Blocking[Client]):
 
     @property
     def deferred(self) -> dict[str, npt.NDArray[np.uint32]]:
-        """See `Client`."""
+        """See `Client.deferred`."""
         return self._read(lambda client: dict(client.deferred))
 
     @property

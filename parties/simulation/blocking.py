@@ -13,7 +13,9 @@ import numpy.typing as npt
 from fsl_async.task import Task
 from parties.client.blocking import BlockingClient
 from parties.compute import ComputeLane
+from parties.docstrings import documented_by
 from parties.outcome import RoundOutcome
+from parties.simulation.network import Network
 from parties.simulation.pausing import Callers
 from parties.simulation.stage import Stage, StagedClient, stage_thread
 from parties.threads import FOR_EVER, Blocking
@@ -22,6 +24,7 @@ from parties.watch import Note
 __all__ = ["BlockingNetwork", "simulate_blocking"]
 
 
+@documented_by(Network, awaited=False)
 class BlockingNetwork(Blocking[Stage]):
     """A running simulation whose calls block; see `Network` for what they do and raise.
 

@@ -155,15 +155,9 @@ class Network:
     async def draw(self) -> int:
         """In a task with a sample: let everybody ask who is about to, draw of them, and return the round's number.
 
-        Calls of clients that ask wait for it, so they run in other tasks, or in other threads:
-
-            async with trio.open_nursery() as nursery:
-                for name in names:
-                    nursery.start_soon(take_part, net, name)      # a coroutine of yours, with `net.client(name)`
-                await net.draw()
-
-        It waits for all that may ask: tasks that do not sleep, threads, and, in a program that is not on trio, whoever
-        may call. Of the last it waits for no more once enough have asked and for a second nobody else has.
+        Calls of clients that ask wait for it, so they run in other tasks (see `examples/drawn_clients.py`), or in other
+        threads. It waits for all that may ask: tasks that do not sleep, threads, and, in a program that is not on trio,
+        whoever may call. Of the last it waits for no more once enough have asked and for a second nobody else has.
 
         Raises:
             MisuseError: the task has no sample, a round is open, or too few have asked; they still wait.

@@ -28,6 +28,7 @@ from typing import Final, TypeAlias, TypeVar
 import trio
 
 from fsl_async.errors import StorageError
+from parties.docstrings import documented_by
 from parties.files.disk import check_room, refuse_network, sole_use
 from parties.storage.mark import refuse_missing
 from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConnection
@@ -45,6 +46,7 @@ OVERDUE_SECONDS: Final = 30.0  # without such a rest; then what was erased is ov
 TIDY_EVERY: Final = 16  # transactions, while commits always wait
 
 
+@documented_by(Store)
 class SqliteStore(Store):
     """A store in an SQLite file.
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import MisuseError, StorageError
+from parties.docstrings import documented_by
 
 __all__ = [
     "DAMAGED",
@@ -170,6 +171,7 @@ class Store(ABC):
         del needed
 
 
+@documented_by(Store)
 class MemoryStore(Store):
     """A store that lives as long as its process.
 

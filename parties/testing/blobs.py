@@ -14,6 +14,7 @@ import trio
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
+from parties.docstrings import documented_by
 from parties.storage.blobs.blobs import Blobs, Usage
 from parties.storage.blobs.memory import piece
 from parties.storage.blobs.names import checked, checked_prefix, is_below
@@ -108,6 +109,7 @@ class BlobFaults(ABC):
         """What a process finds of a blob; None: nothing."""
 
 
+@documented_by(Blobs)
 class SimulatedBlobs(Blobs):
     """A server's blobs as one life of a process uses them.
 

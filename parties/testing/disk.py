@@ -15,6 +15,7 @@ from typing import Any, assert_never
 import msgpack
 import trio
 
+from parties.docstrings import documented_by
 from parties.storage.store import Change, Erase, Keep, MemoryStore, Put, Record, Store, checked
 from parties.testing.processes import Life
 
@@ -83,6 +84,7 @@ class DiskFaults(ABC):
         """Called when everything is durable, before the caller learns of it."""
 
 
+@documented_by(Store)
 class DiskStore(Store):
     """A store that is a log on a `Disk`, as one life of a process uses it."""
 

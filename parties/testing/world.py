@@ -31,6 +31,7 @@ from parties.cluster.engine import ClusterEngine
 from parties.cluster.partial_sum import Pace
 from parties.cluster.station import Station, StationSetup
 from parties.compute import InlineLane
+from parties.docstrings import documented_by
 from parties.errors import RequestDeniedError, ServerBusyError
 from parties.events import RoundSettled, ServerEvent
 from parties.outcome import Model, RoundReport
@@ -68,6 +69,7 @@ MakeServer: TypeAlias = Callable[[ServerSetup], Server]
 MakeClient: TypeAlias = Callable[[ClientSetup], Client]
 
 
+@documented_by(Surroundings)
 class World(Surroundings):
     """Simulated servers and clients under a plan of faults; made by `world`.
 

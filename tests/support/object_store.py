@@ -22,17 +22,28 @@ def s3() -> Iterator[str]:
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            for _ in range(600):
-                try:
-                    with closing(HTTPConnection("127.0.0.1", port)) as connection:
-                        connection.request("PUT", "/bucket")
-                        assert connection.getresponse().status == 200
-                    break
-                except ConnectionError:
-                    time.sleep(0.05)
+            _make_bucket(port, deadline=time.monotonic() + 30)
             yield f"http://127.0.0.1:{port}"
         finally:
             process.kill()
+
+
+def _make_bucket(port: int, deadline: float) -> None:
+    """Make it, as soon as the server listens.
+
+    Raises:
+        ConnectionError: at the deadline it did not.
+    """
+    while True:
+        try:
+            with closing(HTTPConnection("127.0.0.1", port)) as connection:
+                connection.request("PUT", "/bucket")
+                assert connection.getresponse().status == 200
+            return
+        except ConnectionError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
 
 
 def options(endpoint: str) -> dict[str, str]:

@@ -137,7 +137,7 @@ class Submodel:
         Raises:
             MisuseError: nothing was loaded, no optimizer has stepped a table that has a gradient, a number is not
                 finite or does not fit the task (the message names the tensor, the value and the largest), or
-                `examples` is missing or too much. Nothing is lost: change it, or submit zeros (`client.submit({})`).
+                `examples` is missing or too much. Nothing is lost: change it, or abstain (`client.abstain()`).
         """
         if not self._before:
             raise MisuseError("nothing is loaded: call `load` before training")
@@ -202,7 +202,7 @@ class Submodel:
             raise MisuseError(
                 f"tensor {tensor!r} has a gradient, and no optimizer has changed a row of it: make the optimizer from "
                 "the model's parameters after `hold` and `load`. If the table is not to be trained, say so with "
-                "`requires_grad_(False)`; if nothing is to change in this round, submit zeros (`client.submit({})`)"
+                "`requires_grad_(False)`; if nothing is to change in this round, abstain (`client.abstain()`)"
             )
 
     def _restore_local(self) -> None:
@@ -291,5 +291,5 @@ def _refuse_infinite(
     nor = ", nor is its gradient" if gradient is not None and not np.isfinite(to_numpy(name, gradient)).all() else ""
     raise MisuseError(
         f"tensor {name!r} at {place}: {value} is not a finite number{nor}. "
-        "Nothing was submitted: look at the batches and the learning rate, and submit zeros (`client.submit({})`)"
+        "Nothing was submitted: look at the batches and the learning rate, and abstain (`client.abstain()`)"
     )
