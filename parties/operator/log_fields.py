@@ -15,12 +15,16 @@ import math
 import re
 from collections.abc import Callable, Mapping, MutableMapping
 from copy import copy
+from functools import cache
 from pathlib import PurePath
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_type_hints
+
+import msgspec
 
 from fsl_async.foreign_text import printable
+from parties.events import RoundSettled, ServerEvent
 
-__all__ = ["FAILURE", "FIELDS", "WITHHELD", "admitted", "discreet_record", "only_listed", "plain_text"]
+__all__ = ["FAILURE", "FIELDS", "WITHHELD", "admitted", "discreet_record", "fields_of", "only_listed", "plain_text"]
 
 WITHHELD = "(withheld)"
 FAILURE = "failure"
@@ -98,12 +102,31 @@ def _reasons(value: Any) -> dict[str, str]:
     return {_name(client): _name(reason) for client, reason in value.items()}
 
 
+GUARDS: Mapping[str, Guard] = {
+    **dict.fromkeys(("text", "moment", "identifier"), _text),
+    **dict.fromkeys(("number", "seconds"), _number),
+    "name": _name,
+}
+"""The guard of each kind of field of `parties.events`."""
+
+
+@cache
+def fields_of(event: type[ServerEvent]) -> list[tuple[str, str, str]]:
+    """The fields of an event: the name of each, its name in the log, and its kind."""
+    hints = get_type_hints(event, include_extras=True)
+    return [(each.name, each.encode_name, hints[each.name].__metadata__[0]) for each in msgspec.structs.fields(event)]
+
+
 FIELDS: Mapping[str, Guard] = {
-    **dict.fromkeys(("time", "level", "logger", "server", "task", "member", "client", "party", "origin"), _name),
-    **dict.fromkeys(("event", "explanation", "exception", "protocol", "state", "kind", "reason", "about"), _text),
-    **dict.fromkeys(("key", "round_id", "closes_at"), _text),
-    **dict.fromkeys(("round", "total", "bytes", "limit", "counted", "not_counted", "part", "parts", "times"), _number),
-    **dict.fromkeys(("seconds", "evaluating", "asked", "drawn", "rounds", "epsilon", "budget"), _number),
+    **{
+        name: GUARDS[kind]
+        for event in ServerEvent.__subclasses__()
+        if event is not RoundSettled  # which has lines of its own
+        for _, name, kind in fields_of(event)
+    },
+    **dict.fromkeys(("time", "level", "logger", "server", "task", "member"), _name),
+    **dict.fromkeys(("event", "exception"), _text),
+    **dict.fromkeys(("counted", "not_counted", "part", "parts", "times", "evaluating"), _number),
     "clients": _names,
     "excluded": _reasons,
 }

@@ -34,23 +34,18 @@ from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Refused
 from parties.events import (
     BudgetMoved,
     ConnectionFailed,
-    Enrolled,
     Evaluated,
     EvidenceKind,
     MessageReceived,
     MessageSent,
-    PeerLost,
     RequestRefused,
-    Resumed,
-    Revoked,
     RoundSettled,
     ServerEvent,
-    SubmissionIn,
     Violated,
     Warned,
 )
 from parties.files.disk import room
-from parties.status import PastRound, ServerStatus, TaskState
+from parties.status import ServerStatus, TaskState
 from parties.storage.last_backup import backed_up_at
 
 __all__ = ["CONTENT_TYPE", "EXCLUSIONS", "OTHER", "STATES", "WARNINGS", "Metrics", "exposed"]
@@ -121,13 +116,14 @@ class Metrics:
         self._clients = _Clients(registry)
         self._traffic = _Traffic(registry)
         self._health = _Health(registry)
+        self._events = _Events(registry)
         self._store = _Store(registry)
         self._blobs = _Blobs(registry)
         self._compute = _Compute(registry)
 
     def hear(self, event: ServerEvent) -> None:
         """Count an event."""
-        for part in (self._rounds, self._clients, self._traffic, self._health):
+        for part in (self._rounds, self._clients, self._traffic, self._health, self._events):
             part.hear(event)
 
     def lagged(self, seconds: float, stalled: bool) -> None:
@@ -210,7 +206,6 @@ class _Rounds:
         self._epsilon = Gauge("fsl_privacy_epsilon", "What they have spent.", registry=registry)
         self._budget = Gauge("fsl_privacy_budget", "What they may spend.", registry=registry)
         self._settled = Counter("fsl_rounds", "Rounds settled.", ["outcome"], registry=registry)
-        self._resumed = Counter("fsl_rounds_resumed", "Rounds that went on after a restart.", registry=registry)
         self._seconds = Histogram(
             "fsl_round_seconds", "From opening to settled.", buckets=ROUND_BUCKETS, registry=registry
         )
@@ -224,8 +219,6 @@ class _Rounds:
         match event:
             case Evaluated(seconds=seconds):
                 self._evaluation.observe(seconds)
-            case Resumed():
-                self._resumed.inc()
             case RoundSettled(past=past):
                 self._settled.labels(past.report.ended).inc()
                 self._seconds.observe(past.seconds)
@@ -247,54 +240,34 @@ class _Rounds:
 
 
 class _Clients:
-    """Metrics of clients: submissions, counted or excluded and why; no names."""
+    """Metrics of clients, counted or excluded and why; no names."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.connected = Gauge("fsl_clients_connected", "Clients connected.", registry=registry)
-        self._in = Counter("fsl_submissions", "Submissions stored.", registry=registry)
         self._counted = Counter("fsl_clients_counted", "Clients counted, over all rounds.", registry=registry)
         self._excluded = Counter(
             "fsl_clients_excluded", "Clients not counted, over all rounds.", ["reason"], registry=registry
         )
-        self._refused = Counter("fsl_requests_refused", "Requests not carried out.", ["reason"], registry=registry)
-        self._enrolled = Counter("fsl_clients_enrolled", "Clients enrolled.", registry=registry)
-        self._revoked = Counter("fsl_clients_revoked", "Clients revoked.", registry=registry)
-        reasons = _refusal_reasons()
-        self._reason, self._exclusion = _Label(reasons), _Label(EXCLUSIONS)
-        for reason in reasons:
-            self._refused.labels(reason)
+        self._exclusion = _Label(EXCLUSIONS)
         for reason in EXCLUSIONS:
             self._excluded.labels(reason)
 
     def hear(self, event: ServerEvent) -> None:
-        match event:
-            case SubmissionIn():
-                self._in.inc()
-            case RequestRefused(reason=reason):
-                self._refused.labels(self._reason(reason)).inc()
-            case RoundSettled(past=past):
-                self._settle(past)
-            case Enrolled():
-                self._enrolled.inc()
-            case Revoked():
-                self._revoked.inc()
-
-    def _settle(self, past: PastRound) -> None:
-        self._counted.inc(len(past.report.clients))
-        for reason in past.report.excluded.values():
-            self._excluded.labels(self._exclusion(reason)).inc()
+        if isinstance(event, RoundSettled):
+            report = event.past.report
+            self._counted.inc(len(report.clients))
+            for reason in report.excluded.values():
+                self._excluded.labels(self._exclusion(reason)).inc()
 
 
 class _Traffic:
-    """Metrics of messages and connections."""
+    """Metrics of messages."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ["kind", "direction"]
         self._bytes = Counter("fsl_message_bytes", "Bytes of messages before framing.", labels, registry=registry)
         self._messages = Counter("fsl_messages", "Messages.", labels, registry=registry)
-        self._failed = Counter("fsl_connections_failed", "Connections that ended badly.", ["kind"], registry=registry)
         self._kinds = dict(_message_kinds())
-        self._error = _Label(each.__name__ for each in _all_kinds(FslError))
 
     def hear(self, event: ServerEvent) -> None:
         match event:
@@ -302,8 +275,6 @@ class _Traffic:
                 self._count(kind, "out", size)
             case MessageReceived(kind=kind, size=size):
                 self._count(kind, "in", size)
-            case ConnectionFailed(kind=kind):
-                self._failed.labels(self._error(kind)).inc()
 
     def _count(self, kind: str, direction: str, size: int) -> None:
         label = self._kinds.get(kind, OTHER)
@@ -312,7 +283,7 @@ class _Traffic:
 
 
 class _Health:
-    """Metrics of the other server, this process, warnings and violations."""
+    """Metrics of the other server and this process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.peer = Gauge("fsl_peer_connected", "1 while the other server is connected.", registry=registry)
@@ -322,28 +293,34 @@ class _Health:
             "fsl_event_loop_lag_seconds", "How late tasks run.", buckets=LAG_BUCKETS, registry=registry
         )
         self.stalls = Counter("fsl_event_loop_stalls", "Lags above the alarm's threshold.", registry=registry)
-        self._lost = Counter("fsl_peer_lost", "Times the other server was lost.", registry=registry)
         self._budget = Gauge("fsl_memory_budget_bytes", "Memory for messages.", ["of"], registry=registry)
-        self._warned = Counter("fsl_warnings", "Warnings.", ["about"], registry=registry)
-        self._violated = Counter("fsl_violations", "Violations of the protocol.", ["kind"], registry=registry)
-        kinds = get_args(EvidenceKind)
-        self._about, self._kind = _Label(WARNINGS), _Label(kinds)
-        for about in WARNINGS:  # one that begins at 1 is no increase to Prometheus
-            self._warned.labels(about)
-        for kind in kinds:
-            self._violated.labels(kind)
 
     def hear(self, event: ServerEvent) -> None:
-        match event:
-            case PeerLost():
-                self._lost.inc()
-            case BudgetMoved(used=used, limit=limit):
-                self._budget.labels("used").set(used)
-                self._budget.labels("limit").set(limit)
-            case Warned(about=about):
-                self._warned.labels(self._about(about)).inc()
-            case Violated(kind=kind):
-                self._violated.labels(self._kind(kind)).inc()
+        if isinstance(event, BudgetMoved):
+            self._budget.labels("used").set(event.used)
+            self._budget.labels("limit").set(event.limit)
+
+
+class _Events:
+    """Counters of the events that name one."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = {RequestRefused: _refusal_reasons(), Warned: WARNINGS, Violated: get_args(EvidenceKind)}
+        errors = {ConnectionFailed: tuple(each.__name__ for each in _all_kinds(FslError))}
+        self._labels = {event: _Label(values) for event, values in (labels | errors).items()}
+        self._counters: dict[type[ServerEvent], Counter] = {}
+        for event in ServerEvent.__subclasses__():
+            if counted := event.counter:
+                label = [counted.label] if counted.label else []
+                self._counters[event] = counter = Counter(counted.metric, counted.text, label, registry=registry)
+                for value in labels.get(event, ()):  # one that begins at 1 is no increase to Prometheus
+                    counter.labels(value)
+
+    def hear(self, event: ServerEvent) -> None:
+        if event.counter:
+            kind, field = type(event), event.counter.label
+            counter = self._counters[kind]
+            (counter.labels(self._labels[kind](getattr(event, field))) if field else counter).inc()
 
 
 class _Compute:

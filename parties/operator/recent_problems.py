@@ -8,15 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from parties.events import (
-    ConnectionFailed,
-    PeerLost,
-    RequestRefused,
-    RoundSettled,
-    ServerEvent,
-    Violated,
-    Warned,
-)
+from parties.events import ConnectionFailed, RoundSettled, ServerEvent
 from parties.operator.log_fields import plain_text
 from parties.outcome import Aborted, RoundReport, SumRefused
 from parties.status import PastRound
@@ -72,22 +64,15 @@ class RecentProblems:
 def problem_of(event: ServerEvent) -> Problem | None:
     """The problem that an event reports; None if it reports none."""
     match event:
-        case Violated(about=party, kind=kind, explanation=text):
-            return _problem(f"{party} broke the protocol ({kind})", text, "error")
         case RoundSettled(past=PastRound(report=RoundReport(number=number, ending=Aborted(explanation=text)))):
             return _problem("round aborted", f"round {number}: {text}", "warning")
         case RoundSettled(past=PastRound(report=RoundReport(number=number, ending=SumRefused(explanation=text)))):
             return _problem("a sum was opened and refused", f"round {number}: {text}", "error")
-        case PeerLost(explanation=text):
-            return _problem("peer lost", text, "warning")
-        case Warned(about=about, explanation=text):
-            return _problem(about, text, "warning")
         case ConnectionFailed(kind=LookedOnlyError.__name__):
             return None  # a preflight checked whether this server answers, which is not a problem
-        case ConnectionFailed(origin=origin, kind=kind, explanation=text):
-            return _problem(f"connection failed ({kind})", f"{origin}: {text}", "info")
-        case RequestRefused(client=client, reason=reason, explanation=text):
-            return _problem(f"request refused ({reason})", f"{client}: {text}", "info")
+        case ServerEvent(problem=(about, text)):
+            fields = msgspec.structs.asdict(event)
+            return _problem(about.format_map(fields), text.format_map(fields), event.level)
     return None
 
 

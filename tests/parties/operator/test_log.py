@@ -15,8 +15,8 @@ from fsl_async.errors import MisuseError
 from parties import events as events
 from parties.events import ClientMet, Enrolled, PeerLost, Revoked, RoundMoved, RoundSettled, ServerEvent
 from parties.operator.log import Log
-from parties.operator.log_fields import FIELDS, WITHHELD, admitted, discreet_record, plain_text
-from parties.operator.log_lines import DETAILS, EVENTS, NAMES_PER_LINE, EventLog, lines_of, source_of, structured_logger
+from parties.operator.log_fields import FIELDS, GUARDS, WITHHELD, admitted, discreet_record, fields_of, plain_text
+from parties.operator.log_lines import EVENTS, NAMES_PER_LINE, EventLog, source_of, structured_logger
 from parties.server.store_layout import RequestKey, bound_name, dense_name, part_name, round_prefix
 from tests.parties.operator import probes
 from tests.parties.operator.paper import SAMPLES, Paper
@@ -70,19 +70,23 @@ def test_every_happening_has_a_line_whose_fields_all_pass(paper):
         assert line["time"].endswith("+00:00")
 
 
-def test_details_are_what_has_one_line_of_no_interest_to_most(paper):
-    """They are looked at no further where no such line is written; nothing else may be among them."""
-    quiet = {
-        type(sample)
-        for sample in SAMPLES
-        if source_of(sample) is None and [line.level for line in lines_of(sample)] == [logging.DEBUG]
-    }
-    assert set(DETAILS) == quiet
+def test_details_are_written_at_their_level_alone(paper):
     logging.getLogger(EVENTS).setLevel(logging.INFO)
     for sample in SAMPLES:
         EventLog("S0").hear(sample)
-    assert "submission in" not in {line["event"] for line in paper.lines}
     logging.getLogger(EVENTS).setLevel(logging.NOTSET)
+    assert {"info", "warning", "error"} == {line["level"] for line in paper.lines}
+
+
+def test_what_is_counted_in_a_minute_is_no_detail():
+    """Details are dropped before anybody looks whether too many came."""
+    assert {sample.level for sample in SAMPLES if source_of(sample)} == {"info", "warning"}
+
+
+def test_a_field_of_a_line_has_one_guard():
+    for event in {type(sample) for sample in SAMPLES} - {RoundSettled}:
+        for _, name, kind in fields_of(event):
+            assert FIELDS[name] is GUARDS[kind], f"{event.__name__}: {name}"
 
 
 def test_a_line_says_who_when_and_which_round(paper):
