@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from fsl_async.bin_count import SEGMENTS as SEGMENTS
 from fsl_async.bin_count import bins_per_segment
-from fsl_async.task import Sparse, Task
+from fsl_async.blocks import Sparse
+from fsl_async.options.fields import TaskFields
 
 RowNumbers: TypeAlias = npt.NDArray[np.uint32]
 """Rows of a sparse block by number, one-dimensional."""
@@ -120,7 +121,7 @@ class Geometry:
 
 
 @lru_cache(maxsize=256)
-def geometry_of(task: Task, block: Sparse) -> Geometry:
+def geometry_of(task: TaskFields, block: Sparse) -> Geometry:
     """The geometry of one sparse block of a task."""
     bins = bins_per_segment(block.select, block.rows)
     bits = task.ring.bits
@@ -137,7 +138,7 @@ def geometry_of(task: Task, block: Sparse) -> Geometry:
     )
 
 
-def _positions_per_leaf(task: Task, block: Sparse, bins: int) -> int:
+def _positions_per_leaf(task: TaskFields, block: Sparse, bins: int) -> int:
     """2^ν minimising (d - ν)·128 + 2^ν·τ·l among leaves that one cipher block converts; the larger on a tie.
 
     1 in a verified task, because a proof and the tag of an answer are about leaves, and with fixed selection, because

@@ -5,15 +5,16 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import takewhile
 
+from fsl_async.blocks import Dense, Plain, Sparse
 from fsl_async.bounds.refusals import Wanted
 from fsl_async.bounds.terms import BoundTerms
 from fsl_async.geometry import SEGMENTS
-from fsl_async.task import Dense, Plain, Sparse, Task
+from fsl_async.options.fields import TaskFields
 from fsl_async.wire.public_part import forests_of
 
 
 @lru_cache(maxsize=64)
-def terms_of(shape: Task) -> BoundTerms | None:
+def terms_of(shape: TaskFields) -> BoundTerms | None:
     """What a client proves of its update in rounds of this shape; None where nothing is bounded.
 
     Args:
@@ -45,25 +46,25 @@ def terms_of(shape: Task) -> BoundTerms | None:
     ).terms()
 
 
-def _dense_before(shape: Task, name: str | None) -> int:
+def _dense_before(shape: TaskFields, name: str | None) -> int:
     """How many elements of dense blocks come before a block's."""
     dense = [block for block in shape.blocks if isinstance(block, Dense)]
     return sum(block.size for block in takewhile(lambda block: block.name != name, dense))
 
 
-def payloads_of(shape: Task) -> int:
+def payloads_of(shape: TaskFields) -> int:
     """How many of a client's payloads can meet in one row: so the root of it is the most by which a norm can grow."""
     stashes = [block.stash for block in shape.blocks if isinstance(block, Sparse)]
     return SEGMENTS + max(stashes) if stashes else 1
 
 
-def private_bytes(shape: Task) -> int:
+def private_bytes(shape: TaskFields) -> int:
     """Bytes of the private part of a bound's proof; 0 where nothing is bounded."""
     terms = terms_of(shape)
     return 0 if terms is None else terms.private_bytes
 
 
-def verifier_bytes(shape: Task) -> int:
+def verifier_bytes(shape: TaskFields) -> int:
     """Bytes of a server's share of a bound's proof; 0 where nothing is bounded."""
     terms = terms_of(shape)
     return 0 if terms is None else terms.verifier_bytes

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from math import isqrt
-from typing import TYPE_CHECKING
 
 from fsl_async.errors import MisuseError
+from fsl_async.options.fields import TaskFields
 from fsl_async.privacy.setting import Privacy
 from fsl_async.privacy.tails import largest_noise
 
-if TYPE_CHECKING:
-    from fsl_async.task import Task
 
-
-def check_privacy(task: Task) -> None:
+def check_privacy(task: TaskFields) -> None:
     """Check the fields of a task with noise that contradict it.
 
     Raises:
@@ -43,7 +40,7 @@ def check_privacy(task: Task) -> None:
         )
 
 
-def _check_delta(task: Task) -> None:
+def _check_delta(task: TaskFields) -> None:
     """Refuse a δ with which a server that publishes one client's update whole would keep the promise."""
     privacy = task.privacy
     if privacy is not None and not privacy.large_delta and privacy.delta * task.max_clients > 1:
@@ -54,7 +51,7 @@ def _check_delta(task: Task) -> None:
         )
 
 
-def _check_counts(task: Task) -> None:
+def _check_counts(task: TaskFields) -> None:
     """Refuse noise on counts of contributors that their 32 bits have no room for."""
     blocks = [block for _, block in task.sparse_blocks()]
     reach = largest_noise(task.doses.counts, sum(block.rows for block in blocks))

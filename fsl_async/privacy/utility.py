@@ -8,12 +8,9 @@ bound. So c such clients stand out from c* = z·√(2τk) on.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from fsl_async.blocks import Sparse
-
-if TYPE_CHECKING:
-    from fsl_async.task import Task
+from fsl_async.options.fields import TaskFields
 
 
 def least_contributors(noise: float, block: Sparse) -> float:
@@ -28,7 +25,7 @@ def least_contributors(noise: float, block: Sparse) -> float:
     return noise * math.sqrt(2 * block.width * block.select)
 
 
-def unlearnt(task: Task) -> str:
+def unlearnt(task: TaskFields) -> str:
     """Why noise leaves nothing to learn of some blocks: their rows could not stand out though all clients agreed.
 
     Empty where all could. A dense block is no row that is set to 0: what is little in each of its sums adds up.
@@ -48,7 +45,7 @@ def unlearnt(task: Task) -> str:
     )
 
 
-def outlook(task: Task, rounds: int) -> str:
+def outlook(task: TaskFields, rounds: int) -> str:
     """What so many rounds spend, and which rows stand out; empty where the task adds no noise."""
     privacy = task.privacy
     if privacy is None:

@@ -20,8 +20,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
+from fsl_async.blocks import Block, Dense
 from fsl_async.geometry import Forest, RowNumbers, geometry_of
-from fsl_async.task import Block, Dense, Task
+from fsl_async.options.fields import TaskFields
 
 
 class ForestKey(NamedTuple):
@@ -40,7 +41,7 @@ class Piece(NamedTuple):
     stop: int
 
 
-def forests_of(task: Task) -> Iterator[tuple[ForestKey, Forest]]:
+def forests_of(task: TaskFields) -> Iterator[tuple[ForestKey, Forest]]:
     """All forests of a task, in the order of the wire."""
     for index, block in task.sparse_blocks():
         for number, forest in enumerate(geometry_of(task, block).forests):
@@ -62,12 +63,12 @@ class Layout:
     pieces: tuple[Piece, ...]
 
     @staticmethod
-    def retrieval(task: Task) -> Layout:
+    def retrieval(task: TaskFields) -> Layout:
         """The public part of a retrieval."""
         return _layout(task, ("tree", "select"))
 
     @staticmethod
-    def submission(task: Task, trees: Trees) -> Layout:
+    def submission(task: TaskFields, trees: Trees) -> Layout:
         """The public part of a submission whose trees come from `trees`."""
         proof = ("proof",) if task.verified and trees is not Trees.SESSION else ()
         return _layout(task, (("tree",) if trees is Trees.OWN else ()) + ("salt", "hint") + proof)
@@ -91,7 +92,7 @@ class Part:
 
 
 @lru_cache(maxsize=64)
-def _layout(task: Task, kinds: tuple[str, ...]) -> Layout:
+def _layout(task: TaskFields, kinds: tuple[str, ...]) -> Layout:
     pieces: list[Piece] = []
     offset = 0
     for key, forest in forests_of(task):
@@ -113,7 +114,7 @@ _SIZES: Mapping[str, Callable[[Forest], int]] = {
 }
 
 
-def first_padding(task: Task, layout: Layout, data: memoryview) -> tuple[ForestKey, str] | None:
+def first_padding(task: TaskFields, layout: Layout, data: memoryview) -> tuple[ForestKey, str] | None:
     """The first piece whose padding, after bits packed into bytes, is not zero; None where all padding is.
 
     No evaluation reads the padding, so without this check one submission would have many encodings.
@@ -137,12 +138,12 @@ ALL_ROWS: Opened = MappingProxyType({})
 """Where contributors are not counted."""
 
 
-def dense_bytes(task: Task) -> int:
+def dense_bytes(task: TaskFields) -> int:
     """Bytes of a client's share of all dense blocks, and of those that the round moves plainly."""
     return sum(block.size for block in task.blocks if isinstance(block, Dense)) * task.ring.element_bytes
 
 
-def share_bytes(task: Task, opened: Opened = ALL_ROWS) -> int:
+def share_bytes(task: TaskFields, opened: Opened = ALL_ROWS) -> int:
     """Bytes of a server's share of the aggregate, or of the rows of it that are opened."""
     weights = sum(math.prod(shape_of_share(block, opened)) for block in task.blocks)
     return weights * task.ring.element_bytes
@@ -157,6 +158,6 @@ COUNT_BYTES = 4
 """Of a row's count in a share of the counts: a count is below 2^31, so its share needs no more of the ring's bits."""
 
 
-def counts_bytes(task: Task) -> int:
+def counts_bytes(task: TaskFields) -> int:
     """Bytes of a server's share of the counts of contributors: a word for every row of every sparse block."""
     return sum(block.rows for _, block in task.sparse_blocks()) * COUNT_BYTES

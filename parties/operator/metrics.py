@@ -189,7 +189,7 @@ class _Families:
 def _add(found: dict[str, Metric], family: Metric, labels: dict[str, str]) -> None:
     """Add a family's samples, with these labels, to what has been found."""
     whole = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-    whole.samples += [sample._replace(labels={**sample.labels, **labels}) for sample in family.samples]
+    whole.samples += [one._replace(labels={**one.labels, **labels}) for one in family.samples]
 
 
 class _Rounds:

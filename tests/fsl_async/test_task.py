@@ -12,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsl_async import Dense, MisuseError, PeerViolationError, Ring, Sparse, Task
+from fsl_async.options import protecting, running, summing, taking_part
 from fsl_async.union import union_task
 from tests.support.cases import in_turn
+
+TOPICS = (running, taking_part, summing, protecting)
 
 GOODS = Task(
     name="goods",
@@ -29,8 +32,11 @@ GOODS = Task(
 )
 
 
+SPARSE_ALONE = [Sparse("a", rows=10, select=2)]
+
+
 def task(**changes: Any) -> Task:
-    fields = {"name": "t", "blocks": [Sparse("a", rows=10, select=2)], "ring": Ring(64, fraction_bits=24)}
+    fields = {"name": "t", "blocks": SPARSE_ALONE, "ring": Ring(64, fraction_bits=24)}
     return Task(**(fields | changes))
 
 
@@ -50,6 +56,13 @@ def test_canonical_bytes_are_plain_messagepack() -> None:
         {"type": "dense", "name": "head", "size": 64_327},
     ]
     assert plain["ring"] == {"bits": 64, "fraction_bits": 24}
+
+
+def test_each_field_is_of_one_topic() -> None:
+    fields = [field for topic in TOPICS for field in topic.FIELDS]
+    assert sorted(fields) == sorted(field.name for field in msgspec.structs.fields(Task))
+    for topic in TOPICS:
+        assert {field for only in topic.ONLY.values() for field in only} <= set(topic.FIELDS)
 
 
 def test_equal_tasks_have_equal_digests() -> None:
@@ -426,7 +439,7 @@ def test_a_largest_weight_is_rounded_as_weights_are() -> None:
         ({"bound": None}, "proved where a task has both weights and a bound"),
         ({"apply": "sum", "weights": None}, "proved where a task has both weights and a bound"),
         (
-            {"protocol": "psu", "ring": None, "weights": None, "apply": "sum", "bound": None},
+            {"protocol": "psu", "ring": None, "weights": None, "apply": "sum", "bound": None, "blocks": SPARSE_ALONE},
             "contradicts protocol='psu'",
         ),
     ],

@@ -13,7 +13,8 @@ from fsl_async import Dense, Ring, Task
 from fsl_async.config import describe_model
 from fsl_async.errors import PeerViolationError
 from fsl_async.merkle import RosterTree
-from fsl_async.task import LARGEST_BLOCKS, LARGEST_NAMED
+from fsl_async.options.running import LARGEST_BLOCKS
+from fsl_async.options.taking_part import LARGEST_NAMED
 from fsl_async.union import UnionBlock
 from fsl_async.wire.client_digests import pack_digests, unpack_digests
 from parties.outcome import Done, SumRefused

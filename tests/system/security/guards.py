@@ -692,8 +692,8 @@ GUARDS = (
     ),
     Guard(
         "clients that lie do not reach the least contributors by themselves",
-        "fsl_async/task.py",
-        "if cast(int, self.min_contributors) < least:",
+        "fsl_async/options/protecting.py",
+        "if cast(int, task.min_contributors) < least:",
         "if False:",
         ("tests/fsl_async/test_task.py",),
     ),

@@ -1,0 +1,137 @@
+"""What protects clients from servers and from each other: proofs, bounds, counts of contributors, noise."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Final, cast
+
+import msgspec
+
+from fsl_async.bin_count import SEGMENTS
+from fsl_async.blocks import Sparse, check_range
+from fsl_async.bounds import terms_of
+from fsl_async.errors import MisuseError
+from fsl_async.options.fields import NO_UPDATES, Only, ProtocolName, TaskFields, check_choices, check_only
+from fsl_async.privacy.fitting import check_privacy
+from fsl_async.privacy.utility import unlearnt
+
+FIELDS: Final = ("security", "bound", "bound_proof", "largest_weight", "min_contributors", "lying_clients", "privacy")
+
+LARGEST_COUNTED = 2**30 - 1
+"""Rows whose contributors are counted: one message has a word of 32 bits for each."""
+_BEYOND_FLOATS = 2**1000
+
+_ALONE: Final[Only] = {
+    "bound": (None, NO_UPDATES),
+    "bound_proof": ("exact", NO_UPDATES),
+    "largest_weight": (None, NO_UPDATES),
+    "min_contributors": (
+        None,
+        "contributors are counted where sums are opened, and its rounds open none; leave it out",
+    ),
+    "privacy": (None, NO_UPDATES),
+}
+
+ONLY: Final[Mapping[ProtocolName, Only]] = {"psr": _ALONE, "psu": _ALONE}
+
+_COUNTING: Final[Only] = {
+    "security": (
+        "verified",
+        "a count is worth something only if every client's trees are proved; use security='verified', or leave "
+        "min_contributors out",
+    ),
+    "alignment": (
+        "all",
+        "a union shows every row that a single client has; use alignment='all', or leave min_contributors out",
+    ),
+}
+"""Where contributors are counted."""
+
+
+def check(task: TaskFields) -> None:
+    """Check the fields of this topic; of two encodings of one value keep one; warn if noise leaves nothing to learn."""
+    check_choices(task, {"security": ("verified", "semi-honest"), "bound_proof": ("exact", "projected")})
+    check_only(task, "protocol", ONLY.get(task.protocol, {}))
+    _check_contributors(task)
+    _check_largest_weight(task)
+    _check_bound(task)
+    if task.privacy is not None:
+        check_privacy(task)
+        if told := unlearnt(task):
+            warnings.warn(f"task: {told}", stacklevel=3)
+
+
+def _check_contributors(task: TaskFields) -> None:
+    if task.min_contributors is None:
+        if task.lying_clients != 1:
+            raise MisuseError("task: lying_clients says what min_contributors withstands; add min_contributors = …")
+        return
+    check_range("task", "min_contributors", task.min_contributors, 2, task.max_clients)
+    check_only(task, "min_contributors", _COUNTING)
+    if not any(isinstance(block, Sparse) for block in task.blocks):
+        raise MisuseError(
+            "task: min_contributors counts who contributes to rows, and every client contributes to all of a dense "
+            "block; give the task a sparse block, or use min_clients"
+        )
+    rows = sum(block.rows for _, block in task.sparse_blocks())
+    if rows > LARGEST_COUNTED:
+        raise MisuseError(
+            f"task: min_contributors counts who contributes to each of {rows:,} rows, and a share of the counts is "
+            f"one message, with {LARGEST_COUNTED:,} rows at most; leave it out, or make several tasks of the blocks"
+        )
+    _check_lying_clients(task)
+
+
+def _check_lying_clients(task: TaskFields) -> None:
+    check_range("task", "lying_clients", task.lying_clients, 0, task.max_clients)
+    times = SEGMENTS + max(block.stash for _, block in task.sparse_blocks())
+    least = task.lying_clients * times + 2
+    if cast(int, task.min_contributors) < least:
+        clients = "one client that lies" if task.lying_clients == 1 else f"{task.lying_clients} clients that lie"
+        raise MisuseError(
+            f"task: min_contributors={task.min_contributors} does not withstand {clients}: each counts up to "
+            f"{times} times for a row, and so opens a row that only one honest client has; use at least {least}, "
+            "or lying_clients=0 if every client is trusted to keep the protocol"
+        )
+
+
+def _check_largest_weight(task: TaskFields) -> None:
+    if task.bound is None or task.weights is None:
+        if task.largest_weight is not None:
+            raise MisuseError(
+                "task: largest_weight is proved where a task has both weights and a bound; add what is missing, or "
+                "leave it out"
+            )
+        return
+    if task.largest_weight is None:
+        raise MisuseError(
+            f"task: weights={task.weights!r} with a bound needs largest_weight = …, the most that one client "
+            "weighs: a client with a weight below 0 would undo what the bound promises of the mean; 1.0 will do if "
+            "clients divide their weights by the largest one"
+        )
+    if type(task.largest_weight) not in (int, float) or not 0 < task.largest_weight < _BEYOND_FLOATS:
+        raise MisuseError(f"task: largest_weight must be a number above 0, not {task.largest_weight!r}")
+    msgspec.structs.force_setattr(task, "largest_weight", float(task.largest_weight))
+
+
+def _check_bound(task: TaskFields) -> None:
+    if task.bound is None:
+        if task.bound_proof != "exact":
+            raise MisuseError(f"task: bound_proof={task.bound_proof!r} says how a bound is proved; add bound = …")
+        return
+    if type(task.bound) not in (int, float) or not 0 < task.bound < _BEYOND_FLOATS:
+        raise MisuseError(f"task: bound must be a number above 0, not {task.bound!r}")
+    if task.security == "semi-honest":
+        raise MisuseError(
+            "task: security='semi-honest' contradicts bound: a bound is proved of verified trees; leave one of the "
+            "two out"
+        )
+    msgspec.structs.force_setattr(task, "bound", float(task.bound))
+    if task.largest_weight is not None and not 1 <= task.largest_weight_integer <= task.bound_integer:
+        raise MisuseError(
+            f"task: largest_weight={task.largest_weight:g} must be at least {2.0**-task.ring.fraction_bits}, the "
+            f"ring's smallest value, and at most bound={task.bound:g}: a weight is a part of what is bounded; "
+            "divide weights by the largest one, or choose a larger bound"
+        )
+    terms_of(task)
