@@ -23,7 +23,6 @@ from parties.files.models import save_model, state_path
 from parties.outcome import Model
 from parties.server.history import Progress
 from parties.server.store_layout import PROGRESS
-from parties.settings.blobs_table import blobs_folder
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.storage.blobs.folder_copy import copy_folder
@@ -73,7 +72,7 @@ def back_up(file: ServerFile, target: Path, model: Path | None) -> Backup:
         MisuseError: the store is in memory, or does not exist; or the model's file has a wrong suffix.
         StorageError: one of the files exists already or cannot be written, or the store is damaged or not a store.
     """
-    source, blobs = _source(file), blobs_folder(file)
+    source, blobs = _source(file), file.blobs_folder
     copied = blobs_beside(target) if blobs is not None and exists(blobs) else None
     for new in [target, *([copied] if copied else []), *([model, state_path(model)] if model else [])]:
         if exists(new):

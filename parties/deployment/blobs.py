@@ -14,7 +14,6 @@ from fsl_async.errors import MisuseError
 from parties.files.disk import exists
 from parties.files.toml import read_toml
 from parties.server.waiting_store import PAUSE
-from parties.settings.blobs_table import blobs_folder
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.settings.task_file import Deployment
@@ -60,7 +59,7 @@ async def open_once(file: ServerFile, deployment: Deployment, *, create: bool = 
         DiskFullError: there is no room to make it.
         StorageError: it cannot be used.
     """
-    owner, folder = blobs_owner(deployment, file.server), blobs_folder(file)
+    owner, folder = blobs_owner(deployment, file.server), file.blobs_folder
     if file.blobs.url:
         return await _open_objects(file, owner, create)
     if folder is None:
@@ -70,7 +69,7 @@ async def open_once(file: ServerFile, deployment: Deployment, *, create: bool = 
 
 def warn_of_missing(file: ServerFile) -> None:
     """Warn if a store has been used, and there is no folder of its bulk; asked before the store is opened."""
-    folder = blobs_folder(file)
+    folder = file.blobs_folder
     if folder is None or not isinstance(file.store, OnDisk):
         return
     if exists(mark_path(file.store.path)) and not exists(folder):

@@ -40,7 +40,6 @@ from parties.server.reception import Reception
 from parties.server.round.run import RoundRun
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
-from parties.settings.blobs_table import blobs_folder
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import InMemory, OnDisk
 from parties.settings.task_file import Deployment
@@ -346,7 +345,7 @@ class HostedTask:
         if isinstance(self.file.store, OnDisk):
             try:
                 check_room(self.file.store.path, 0)
-                folder = blobs_folder(self.file)
+                folder = self.file.blobs_folder
                 if folder is not None:
                     check_room(folder, 0)
             except StorageError as error:

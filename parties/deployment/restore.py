@@ -30,7 +30,6 @@ from parties.deployment.backup import blobs_beside
 from parties.files.disk import InUseError, exists, refused, replaced_by, sole_use
 from parties.server.history import Progress, Restore
 from parties.server.store_layout import PROGRESS, RESTORES, round_prefix
-from parties.settings.blobs_table import blobs_folder
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.storage.blobs.folder_copy import copy_folder
@@ -97,7 +96,7 @@ def _restore(file: ServerFile, place: Path, copy: Path, now: float) -> Restored:
             f"{copy} is a store of S{standing.server}, and {place} is to be S{file.server}'s; name its own copy"
         )
     newest = _is_newest(place, copy, then)
-    blobs, copied = blobs_folder(file), blobs_beside(copy)
+    blobs, copied = file.blobs_folder, blobs_beside(copy)
     if blobs is not None and copied.is_dir():
         copy_folder(copied, blobs)
     restored = Restore(settled=standing.settled, newest=newest, gives_up=begun and not newest, at=now)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
 from fsl_async.errors import MisuseError
-from parties.settings.reading import About, InMemory, OnDisk
+from parties.settings.reading import About, InMemory, StoreSetting
 
-if TYPE_CHECKING:
-    from parties.settings.party_file import ServerFile
-
-__all__ = ["BlobsTable", "blobs_folder", "check_blobs"]
+__all__ = ["BlobsTable", "check_blobs"]
 
 
 class BlobsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,25 +39,17 @@ class BlobsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
 
 
-def blobs_folder(file: ServerFile) -> Path | None:
-    """The folder of a server's bulk; None where it is in memory or in an object store."""
-    if file.blobs.url or not isinstance(file.store, OnDisk):
-        return None
-    return file.blobs.folder or file.store.path.with_suffix(".blobs")
-
-
-def check_blobs(file: ServerFile, where: str) -> None:
+def check_blobs(blobs: BlobsTable, store: StoreSetting, where: str) -> None:
     """Refuse two places, or one beside a store in memory.
 
     Raises:
         MisuseError: there is such a thing.
     """
-    blobs = file.blobs
     if blobs.folder is not None and blobs.url:
         raise MisuseError(f"{where}: blobs.folder and blobs.url are two places for the same bulk; remove one of them")
     if blobs.options is not None and not blobs.url:
         raise MisuseError(f"{where}: blobs.options are an object store's, and blobs.url names none; remove the line")
-    if isinstance(file.store, InMemory) and (blobs.folder is not None or blobs.url):
+    if isinstance(store, InMemory) and (blobs.folder is not None or blobs.url):
         raise MisuseError(
             f'{where}: store = "memory" and a place for bulk that outlives it do not go together: name a file as the '
             "store, or remove [blobs]"

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from fsl_async.errors import MisuseError
-from parties.settings.reading import About, InMemory
-
-if TYPE_CHECKING:
-    from parties.settings.party_file import ServerFile
+from parties.settings.reading import About, InMemory, StoreSetting
 
 __all__ = ["ComputeTable", "check_compute"]
 
@@ -90,13 +87,12 @@ class ComputeTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.engine == "dask"
 
 
-def check_compute(file: ServerFile, where: str) -> None:
+def check_compute(compute: ComputeTable, store: StoreSetting, where: str) -> None:
     """Refuse a table that is not whole, and a cluster that would be reached in the clear.
 
     Raises:
         MisuseError: there is such a thing.
     """
-    compute = file.compute
     if not compute:
         for key in ("scheduler", *FILES):
             if getattr(compute, key):
@@ -105,7 +101,7 @@ def check_compute(file: ServerFile, where: str) -> None:
                     "or remove the line"
                 )
         return
-    if isinstance(file.store, InMemory):
+    if isinstance(store, InMemory):
         raise MisuseError(
             f'{where}: store = "memory" cannot be used with compute.engine = "dask": workers are processes of their '
             "own, and read what clients have sent from files; name a file as the store"

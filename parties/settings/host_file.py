@@ -24,15 +24,13 @@ from fsl_async.errors import MisuseError
 from parties.files.models import state_path
 from parties.files.toml import read_toml
 from parties.identity.served import MOST_TASKS
-from parties.settings.blobs_table import check_blobs
-from parties.settings.compute_table import check_compute
 from parties.settings.party_file import (
     KINDS,
     TIB,
     ClientFile,
     ServerFile,
-    check_enrolment,
     check_listen,
+    check_tables,
     refuse_task_file,
 )
 from parties.settings.reading import About, OnDisk, from_table, overrides, refuse_strange_variables, settings
@@ -303,9 +301,7 @@ def _task_file(common: msgspec.Struct, entry: dict[str, Any], path: Path, number
     if memory is not None:
         shared["limits"] = msgspec.structs.replace(shared["limits"], memory_bytes=memory)
     file = ServerFile(**shared, **own)
-    check_enrolment(file, where)
-    check_blobs(file, where)
-    check_compute(file, where)
+    check_tables(file, where)
     return file
 
 

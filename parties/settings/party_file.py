@@ -18,7 +18,7 @@ from fsl_async.task import LARGEST_CLIENTS
 from parties.files.toml import read_toml
 from parties.settings.blobs_table import BlobsTable, check_blobs
 from parties.settings.compute_table import ComputeTable, check_compute
-from parties.settings.reading import About, StoreSetting, from_table, overrides, refuse_strange_variables
+from parties.settings.reading import About, OnDisk, StoreSetting, from_table, overrides, refuse_strange_variables
 from transport.socket_transport import check_address
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
     "OperatorTable",
     "RoundsTable",
     "ServerFile",
-    "check_enrolment",
+    "check_tables",
     "refuse_task_file",
 ]
 
@@ -298,10 +298,15 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         _refuse_client_file(path, table, environment)
         file = from_table(table, path, ServerFile, environment)
         check_listen(file, str(path))
-        check_blobs(file, str(path))
-        check_compute(file, str(path))
-        check_enrolment(file, str(path))
+        check_tables(file, str(path))
         return file
+
+    @property
+    def blobs_folder(self) -> Path | None:
+        """The folder of its bulk; None where that is in memory or in an object store."""
+        if self.blobs.url or not isinstance(self.store, OnDisk):
+            return None
+        return self.blobs.folder or self.store.path.with_suffix(".blobs")
 
 
 class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -375,11 +380,11 @@ def check_listen(file: ServerFile, where: str) -> None:
         raise MisuseError(f"{where}: listen = {error}") from error
 
 
-def check_enrolment(file: ServerFile, where: str) -> None:
-    """Refuse settings of which one is missing without the other.
+def check_tables(file: ServerFile, where: str) -> None:
+    """Refuse settings of a task of which one is missing without the other, or contradicts it.
 
     Raises:
-        MisuseError: the list of clients or the file of tokens is missing, or the latter is of no use.
+        MisuseError: there is such a thing.
     """
     if file.enrolment == "list" and file.clients is None:
         raise MisuseError(f'{where}: enrolment = "list" needs clients = "FILE", the list')
@@ -387,6 +392,8 @@ def check_enrolment(file: ServerFile, where: str) -> None:
         raise MisuseError(
             f'{where}: tokens = "FILE" belongs to enrolment = "token", and neither goes without the other'
         )
+    check_blobs(file.blobs, file.store, where)
+    check_compute(file.compute, file.store, where)
 
 
 def refuse_task_file(

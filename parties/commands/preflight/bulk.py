@@ -10,7 +10,6 @@ from fsl_async.errors import StorageError
 from parties.commands.preflight.findings import Doubt
 from parties.deployment.blobs import open_once
 from parties.files.disk import MOUNTS, exists, file_system, refuse_network
-from parties.settings.blobs_table import blobs_folder
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.settings.task_file import Deployment
@@ -33,7 +32,7 @@ async def blobs(file: ServerFile, deployment: Deployment, *, running: bool) -> s
         Doubt: it is in memory, in use, or about to be made anew for a store that is not new.
         StorageError: it cannot be used.
     """
-    folder = blobs_folder(file)
+    folder = file.blobs_folder
     if folder is None and not file.blobs.url:
         return "in memory, as the store is"
     where = file.blobs.url or str(folder)

@@ -24,7 +24,6 @@ from parties.identity.tokens import TokenBook, read_token
 from parties.outcome import Model
 from parties.server.admission import OPEN_WARNING
 from parties.server.round.records import client_bytes, round_bytes
-from parties.settings.blobs_table import blobs_folder
 from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.reading import OnDisk, StoreSetting
 from parties.settings.task_file import Deployment
@@ -258,7 +257,7 @@ def _needed(file: ServerFile, task: Task) -> Iterator[tuple[Path, int]]:
         submissions, models = _stored_bytes(file, task)
         store = file.store.path.absolute()
         yield store, models + max(0, LONGEST_LOG_BYTES - log_bytes(store))
-        folder = blobs_folder(file)
+        folder = file.blobs_folder
         if folder is not None:
             yield folder.absolute(), submissions
 

@@ -3,7 +3,6 @@
 import pytest
 
 from fsl_async.errors import MisuseError
-from parties.settings.blobs_table import blobs_folder
 from parties.settings.host_file import HostFile
 from parties.settings.party_file import ServerFile
 from parties.settings.writing import to_toml
@@ -26,10 +25,10 @@ def load(folder, blobs=None, **changes) -> ServerFile:
 
 
 def test_bulk_lies_beside_the_store_unless_the_file_says_where(tmp_path):
-    assert blobs_folder(load(tmp_path)) == tmp_path / "s0.blobs"
-    assert blobs_folder(load(tmp_path, {"folder": "bulk"})) == tmp_path / "bulk"
-    assert blobs_folder(load(tmp_path, {"url": "s3://bucket/s0"})) is None
-    assert blobs_folder(load(tmp_path, store="memory")) is None
+    assert load(tmp_path).blobs_folder == tmp_path / "s0.blobs"
+    assert load(tmp_path, {"folder": "bulk"}).blobs_folder == tmp_path / "bulk"
+    assert load(tmp_path, {"url": "s3://bucket/s0"}).blobs_folder is None
+    assert load(tmp_path, store="memory").blobs_folder is None
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,7 @@ def test_each_task_of_a_server_has_a_place_of_its_own(tmp_path):
     path = tmp_path / "s0.toml"
     tasks = [{"task": f"{name}.toml", "store": f"{name}.sqlite", "enrolment": "open"} for name in ("shop", "town")]
     path.write_text(to_toml(COMMON | {"tasks": [tasks[0], tasks[1] | {"blobs": {"folder": "bulk"}}]}))
-    assert [blobs_folder(file) for file in HostFile.load(path, {}).tasks] == [
+    assert [file.blobs_folder for file in HostFile.load(path, {}).tasks] == [
         tmp_path / "shop.blobs",
         tmp_path / "bulk",
     ]
