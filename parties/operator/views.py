@@ -35,10 +35,9 @@ from parties.operator.response_types import (
     SummaryView,
     TaskRow,
     TasksView,
-    TimesView,
 )
 from parties.outcome import Aborted, SumRefused
-from parties.status import BlobsStatus, EngineStatus, PastRound, RoundStatus, RoundTimes, ServerStatus
+from parties.status import BlobsStatus, EngineStatus, PastRound, RoundStatus, ServerStatus
 
 __all__ = [
     "CLIENTS_PER_PAGE",
@@ -195,26 +194,12 @@ def resident_bytes() -> int:
 
 
 def _running_view(run: RoundStatus) -> RunningView:
-    return {
-        "number": run.number,
-        "round_id": run.round_id.hex(),
-        "fingerprint": fingerprint(run.round_id),
-        "protocol": run.protocol,
-        "step": "collect" if run.activity == "collecting" else "compute",
-        "since": run.since,
-        "activity": run.activity,
-        "state": run.state,
-        "times": _times_view(run.times),
-        "evaluating": run.evaluating,
-        "opened_at": run.opened_at,
-        "closes_at": run.closes_at if math.isfinite(run.closes_at) else None,
-        "submissions": run.submissions,
-        "evaluated": run.evaluated,
-        "retrievals": run.retrievals,
-        "minimum": run.minimum,
-        "maximum": run.maximum,
-        "waiting_for": run.waiting_for,
-    }
+    view: RunningView = msgspec.to_builtins(run)
+    view["round_id"] = run.round_id.hex()
+    view["fingerprint"] = fingerprint(run.round_id)
+    view["step"] = "collect" if run.activity == "collecting" else "compute"
+    view["closes_at"] = run.closes_at if math.isfinite(run.closes_at) else None
+    return view
 
 
 def _server_view(status: ServerStatus, observer: OperatorObserver, index: int) -> ServerView:
@@ -244,39 +229,18 @@ def _peer_view(status: ServerStatus, release: str) -> PeerView:
 
 
 def _blobs_view(blobs: BlobsStatus) -> BlobsView:
-    return {
-        "where": plain_text(blobs.where),
-        "stored_bytes": blobs.stored_bytes,
-        "free_bytes": blobs.free_bytes,
-        "to_erase": blobs.to_erase,
-    }
+    view: BlobsView = msgspec.to_builtins(blobs)
+    view["where"] = plain_text(blobs.where)
+    return view
 
 
 def _engine_view(engine: EngineStatus) -> EngineView:
     """What computes rounds; what a worker says of itself is text from another host."""
-    return {
-        "engine": engine.engine,
-        "where": plain_text(engine.where),
-        "connected": engine.connected,
-        "workers": [
-            {"name": printable(each.name), "host": printable(each.host), "adding": each.adding, "held": each.held}
-            for each in engine.workers
-        ],
-        "waiting": engine.waiting,
-        "open": engine.open,
-        "sealed": engine.sealed,
-        "given_again": engine.given_again,
-        "bytes_taken": engine.bytes_taken,
-    }
-
-
-def _times_view(times: RoundTimes) -> TimesView:
-    return {
-        "collecting": times.collecting,
-        "computing": times.computing,
-        "waiting": times.waiting,
-        "interrupted": times.interrupted,
-    }
+    view: EngineView = msgspec.to_builtins(engine)
+    view["where"] = plain_text(engine.where)
+    for worker in view["workers"]:
+        worker["name"], worker["host"] = printable(worker["name"]), printable(worker["host"])
+    return view
 
 
 def _summary(past: PastRound) -> SummaryView:
@@ -292,6 +256,6 @@ def _summary(past: PastRound) -> SummaryView:
         "opened_at": past.opened_at,
         "settled_at": past.settled_at,
         "seconds": past.seconds,
-        "times": _times_view(past.times),
+        "times": msgspec.to_builtins(past.times),
         "evaluating": past.evaluating,
     }
