@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from math import isqrt
 from typing import Final, cast
 
 import msgspec
@@ -13,7 +14,8 @@ from fsl_async.blocks import Sparse, check_range
 from fsl_async.bounds import terms_of
 from fsl_async.errors import MisuseError
 from fsl_async.options.fields import NO_UPDATES, Only, ProtocolName, TaskFields, check_choices, check_only
-from fsl_async.privacy.fitting import check_privacy
+from fsl_async.privacy.setting import Privacy
+from fsl_async.privacy.tails import largest_noise
 from fsl_async.privacy.utility import unlearnt
 
 FIELDS: Final = ("security", "bound", "bound_proof", "largest_weight", "min_contributors", "lying_clients", "privacy")
@@ -57,7 +59,7 @@ def check(task: TaskFields) -> None:
     _check_largest_weight(task)
     _check_bound(task)
     if task.privacy is not None:
-        check_privacy(task)
+        _check_privacy(task)
         if told := unlearnt(task):
             warnings.warn(f"task: {told}", stacklevel=3)
 
@@ -135,3 +137,53 @@ def _check_bound(task: TaskFields) -> None:
             "divide weights by the largest one, or choose a larger bound"
         )
     terms_of(task)
+
+
+def _check_privacy(task: TaskFields) -> None:
+    if not isinstance(task.privacy, Privacy):
+        raise MisuseError(f"task: privacy must be a Privacy, not {task.privacy!r}")
+    if task.bound is None:
+        raise MisuseError(
+            "task: privacy needs a bound: the noise is a multiple of what one client can contribute; give the task "
+            "bound = NORM, the largest L2 norm of one client's update"
+        )
+    if task.alignment == "union":
+        raise MisuseError(
+            "task: alignment='union' contradicts privacy: a union tells exactly which rows somebody has selected, and "
+            "noise in the sums hides nothing of it; leave one of them out"
+        )
+    _check_delta(task)
+    _check_counts(task)
+    stash = max((block.stash for _, block in task.sparse_blocks()), default=0)
+    most = task.max_clients * task.bound_integer * (isqrt(3 + stash) + 1) + task.noise_reach
+    if most >= 2 ** (task.ring.bits - 1):
+        raise MisuseError(
+            f"task: the sum of {task.max_clients} clients with bound={task.bound:g} and privacy.noise="
+            f"{task.privacy.noise:g} could wrap {task.ring.bits} bits: it needs {most.bit_length() + 1}; use fewer "
+            f"fraction bits than {task.ring.fraction_bits}, a larger ring, a smaller bound or less noise"
+        )
+
+
+def _check_delta(task: TaskFields) -> None:
+    """Refuse a δ with which a server that publishes one client's update whole would keep the promise."""
+    privacy = task.privacy
+    if privacy is not None and not privacy.large_delta and privacy.delta * task.max_clients > 1:
+        raise MisuseError(
+            f"task: privacy.delta={privacy.delta:g} is more than 1/max_clients = {1 / task.max_clients:.3g}: ε says "
+            "nothing with that probability, and publishing one client's whole update would be allowed; use a far "
+            "smaller delta, such as 1e-6, or say large_delta=True if it is meant"
+        )
+
+
+def _check_counts(task: TaskFields) -> None:
+    """Refuse noise on counts of contributors that their 32 bits have no room for."""
+    blocks = [block for _, block in task.sparse_blocks()]
+    reach = largest_noise(task.doses.counts, sum(block.rows for block in blocks))
+    if (
+        task.min_contributors is not None
+        and reach + task.max_clients * max(3 + block.stash for block in blocks) >= 2**31
+    ):
+        raise MisuseError(
+            f"task: privacy.noise={task.privacy.noise if task.privacy else 0:g} on the counts of contributors could "
+            "wrap 32 bits; use less noise, or leave min_contributors out"
+        )

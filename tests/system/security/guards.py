@@ -1091,7 +1091,7 @@ GUARDS = (
     ),
     Guard(
         "a delta above one in the clients is refused",
-        "fsl_async/privacy/fitting.py",
+        "fsl_async/options/protecting.py",
         "privacy.delta * task.max_clients > 1:",
         "False:",
         ("tests/fsl_async/privacy/test_utility.py",),
