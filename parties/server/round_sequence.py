@@ -7,7 +7,6 @@ continues where it was.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import assert_never
 
@@ -17,11 +16,11 @@ import trio
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.ending import GaveUp
-from fsl_async.protocols.machine import Event
 from fsl_async.wire.messages import Abort, AskedList, Conclusion, HeldParts, Known, TossCommitment, TossReveal
 from parties.events import ClientsDrawn, Resumed, RoundOpened, RoundSettled, Warned
 from parties.outcome import Aborted
 from parties.server.holdings import Holdings
+from parties.server.inbox import Gathered, Inbox
 from parties.server.own_rule import own_rule
 from parties.server.peer.link import PeerLink
 from parties.server.peer.reconciliation import known
@@ -50,8 +49,7 @@ class RoundSequence:
         records: what the server keeps beyond a round.
         rounds: where the server's tasks see what it is doing.
         link: the connection to the peer.
-        report: brings an event of a round's own to the actor.
-        gathered: tells the actor that who has asked for a round is to be listed.
+        inbox: brings a round's own events to the actor, and that who has asked for it is to be listed.
 
     Attributes:
         holdings: what the server holds from round to round.
@@ -65,8 +63,7 @@ class RoundSequence:
         records: ServerRecords,
         rounds: Rounds,
         link: PeerLink,
-        report: Callable[[bytes, Event], Awaitable[None]],
-        gathered: Callable[[int], Awaitable[None]],
+        inbox: Inbox,
     ) -> None:
         self.holdings = Holdings(setup)
         self._rule = own_rule(setup.task, setup.apply)
@@ -75,8 +72,7 @@ class RoundSequence:
         self._records = records
         self._rounds = rounds
         self._link = link
-        self._report = report
-        self._gathered = gathered
+        self._inbox = inbox
         self.engine = InProcess(setup.lane) if setup.engine is None else setup.engine
         self._last_toss: TossRun | None = None
         self._last_sample: SampleRun | None = None
@@ -285,7 +281,7 @@ class RoundSequence:
         askers, enrolment = self._rounds.askers, self._records.enrolment
         schedule = self._setup.schedule
         if await self._gives_up() or await sample.wait_ready(askers, lambda: enrolment.everybody, schedule):
-            await self._gathered(sample.number)
+            await self._inbox.put(Gathered(sample.number))
 
     async def _open_if_drawn(self) -> None:
         """Open the round, once it is known who takes part."""
@@ -349,7 +345,7 @@ class RoundSequence:
                 identity=setup.identity,
                 randomness=setup.randomness,
                 link=self._link,
-                report=self._report,
+                report=self._inbox.post,
                 observe=setup.observe,
                 clock=setup.clock,
                 rule=self._rule,

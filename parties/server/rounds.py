@@ -16,6 +16,7 @@ from parties.concurrency import RecurringEvent
 from parties.outcome import RoundReport
 from parties.server.askers import Askers
 from parties.server.history import History
+from parties.server.peer.link import PeerLink
 from parties.server.refusals import RequestRefusedError
 from parties.server.round.quota import RoundQuota
 from parties.server.round.run import RoundRun
@@ -24,6 +25,9 @@ from parties.server.round.toss import TossRun
 from parties.status import PastRound
 
 ROUNDS_REMEMBERED = 16
+
+AWAY_SECONDS = 3.0
+"""Seconds without a connection to the peer after which clients are told that it is away."""
 
 AGAIN_SECONDS = 2
 """Seconds after which a client may ask again that was told that the other server is away."""
@@ -154,7 +158,19 @@ class Rounds:
             self.find(round_id) is not None or round_id in self._past or await self._history.find(round_id) is not None
         )
 
-    def note_peer_away(self, since: float | None) -> None:
+    async def watch_peer(self, link: PeerLink) -> None:
+        """Let clients know when the peer has been away for a while: they wait for it, and know it only from us."""
+        while True:
+            since = trio.current_time()
+            with trio.move_on_after(AWAY_SECONDS) as shortly:
+                await link.until(connected=True)
+            if shortly.cancelled_caught:
+                self._note_peer_away(since)
+                await link.until(connected=True)
+                self._note_peer_away(None)
+            await link.until(connected=False)
+
+    def _note_peer_away(self, since: float | None) -> None:
         """Take since when the other server has been away, on trio's clock, or that it is back."""
         self._peer_away_since = since
         self.opened.set()

@@ -34,10 +34,17 @@ from parties.server.clients.requests import RequestHandler
 from parties.server.closing import close_now
 from parties.server.evidence import EvidenceBook
 from parties.server.history import SumOf
+from parties.server.inbox import Inbox
 from parties.server.peer.dialling import PeerDialling, other_task
+from parties.server.peer.forwarding import longest_peer_message
+from parties.server.peer.link import PeerLink
+from parties.server.peer.listening import PeerInbox
+from parties.server.peer.reconciliation import Meeting
 from parties.server.reception import Listening, Reception
+from parties.server.records import ServerRecords
 from parties.server.round.run import RoundRun
-from parties.server.rounds import Resting, Running, Sampling, Stage, Tossing
+from parties.server.round_sequence import RoundSequence
+from parties.server.rounds import Resting, Rounds, Running, Sampling, Stage, Tossing
 from parties.server.setup import ServerSetup
 from parties.server.traffic import Traffic
 from parties.status import PastRound, ServerStatus
@@ -72,7 +79,13 @@ class Server:
 
     Attributes:
         setup: what it is made of.
-        actor: changes its rounds; has what it knows.
+        records: what it keeps beyond a round.
+        inbox: takes what is to change a round.
+        rounds: its rounds.
+        link: the connection to the other server.
+        meeting: what it makes of the other server while they are connected.
+        sequence: moves its rounds on.
+        actor: takes what is in the inbox, and alone changes a round.
         requests: answers its clients' requests.
         clients: its clients' connections.
         visitors: how many clients are connected.
@@ -81,9 +94,15 @@ class Server:
     def __init__(self, setup: ServerSetup) -> None:
         traffic = Traffic(setup.name, setup.observe, setup.watch)
         self.setup = setup
-        self.actor = Actor(setup, traffic)
-        self._peer = PeerDialling(setup, self.actor.meeting, self.handshake, self.check_peer)
-        self.requests = RequestHandler(self.actor)
+        self.records, self.inbox = ServerRecords(setup), Inbox()
+        self.rounds = Rounds(setup.peer_name, self.records.history)
+        listener = PeerInbox(setup, self.inbox, self.rounds, self.enrolment)
+        self.link = PeerLink(setup.peer_name, longest_peer_message(setup.task), listener, traffic)
+        self.meeting = Meeting(setup.name, self.link, setup.observe)
+        self.sequence = RoundSequence(setup, self.records, self.rounds, self.link, self.inbox)
+        self.actor = Actor(self.inbox, self.evidence, self.rounds, self.sequence, self.link, self.meeting)
+        self._peer = PeerDialling(setup, self.meeting, self.handshake, self.check_peer)
+        self.requests = RequestHandler(setup, self.records, self.rounds, self.inbox)
         self.clients = ClientConnections(
             self.requests.longest_bulk,
             self.requests.longest_answer,
@@ -129,51 +148,63 @@ class Server:
                 task_status.started()
                 await trio.sleep_forever()
 
+    async def restore(self) -> None:
+        """Read back what the store holds.
+
+        Raises:
+            StorageError: it cannot be read, or is another server's or another task's.
+        """
+        await self.records.restore()
+        await self.sequence.restore()
+
     @asynccontextmanager
     async def _at_work(self) -> AsyncIterator[trio.Nursery]:
         """Read the store back, and let rounds run in a nursery for as long as the block lasts."""
-        await self.actor.restore()
+        await self.restore()
         if self.enrolment.warning:
             _log.warning("%s: %s", self.setup.name, self.enrolment.warning)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_with_the_store)
-                await self.actor.begin(nursery)
+                nursery.start_soon(self.sequence.engine.run, self.setup.observe)
+                await self.sequence.begin(nursery)
+                nursery.start_soon(self.actor.run)
+                nursery.start_soon(self.rounds.watch_peer, self.link)
                 yield nursery
         except* StoreLostError as lost:  # several tasks may have met it: one error is enough
             raise leaves(lost)[0] from None
 
     def _meet_peer(self, nursery: trio.Nursery, dial: Callable[[], Awaitable[Channel]]) -> None:
         if self.setup.index == 1:
-            nursery.start_soon(self.actor.link.keep_dialling, dial)
+            nursery.start_soon(self.link.keep_dialling, dial)
 
     # ---- what it is
 
     @property
     def model(self) -> Model:
         """The model as it stands."""
-        return self.actor.sequence.holdings.arrays.model
+        return self.sequence.holdings.arrays.model
 
     @property
     def kept_state(self) -> Model:
         """What the task's optimizer or own rule keeps beside the model; empty where that is nothing."""
-        return self.actor.sequence.holdings.arrays.state
+        return self.sequence.holdings.arrays.state
 
     @property
     def last_sum(self) -> tuple[SumOf, Model] | None:
         """The sum of the last round that was done, and whose it is; None without one, or if the setup keeps none."""
-        whose = self.actor.sequence.holdings.progress.sum_of
-        return None if whose is None else (whose, self.actor.sequence.holdings.arrays.update)
+        whose = self.sequence.holdings.progress.sum_of
+        return None if whose is None else (whose, self.sequence.holdings.arrays.update)
 
     @property
     def enrolment(self) -> Enrolment:
         """The clients that it knows."""
-        return self.actor.records.enrolment
+        return self.records.enrolment
 
     @property
     def evidence(self) -> EvidenceBook:
         """What it saw against the protocol."""
-        return self.actor.records.evidence
+        return self.records.evidence
 
     def handshake(self) -> HandshakeSettings:
         """What this server says of itself in every handshake."""
@@ -190,11 +221,11 @@ class Server:
     @property
     def running(self) -> RoundRun | None:
         """The round that is on; none between rounds."""
-        return self.actor.rounds.running
+        return self.rounds.running
 
     async def next_round(self, after: int) -> RoundRun:
         """Wait for an open round with a number above `after`."""
-        return await self.actor.rounds.next_round(after)
+        return await self.rounds.next_round(after)
 
     async def close_round(self) -> RoundOutcome:
         """Close the open round now and wait for its sum.
@@ -203,7 +234,7 @@ class Server:
             FslError: the round was aborted, or its sum refused; the message says why.
         """
         run = await self.next_round(0)
-        await self.actor.post_event(run.round_id, CloseRound())
+        await self.inbox.post(run.round_id, CloseRound())
         return await self.settled_outcome(run)
 
     def draw(self) -> None:
@@ -212,7 +243,7 @@ class Server:
         Raises:
             MisuseError: nobody is to be drawn now.
         """
-        self.actor.rounds.drawing(self.setup.name).hurry()
+        self.rounds.drawing(self.setup.name).hurry()
 
     def asked_clients(self) -> frozenset[str]:
         """Who has asked to take part in the round that is to be drawn.
@@ -220,11 +251,11 @@ class Server:
         Raises:
             MisuseError: nobody is to be drawn now.
         """
-        return self.actor.rounds.askers.of(self.actor.rounds.drawing(self.setup.name).number)
+        return self.rounds.askers.of(self.rounds.drawing(self.setup.name).number)
 
     def has_enough_asked(self) -> bool:
         """Whether so many have asked that a sample of them can be summed; raises as `asked_clients`."""
-        return self.actor.rounds.drawing(self.setup.name).terms.are_enough(len(self.asked_clients()))
+        return self.rounds.drawing(self.setup.name).terms.are_enough(len(self.asked_clients()))
 
     def check_drawable(self) -> int:
         """How many clients have asked, if that is enough and they are not listed yet.
@@ -232,7 +263,7 @@ class Server:
         Raises:
             MisuseError: it is not, or nobody is to be drawn now.
         """
-        return self.actor.rounds.check_drawable(self.setup.name)
+        return self.rounds.check_drawable(self.setup.name)
 
     def draw_round(self, number: int) -> int:
         """End the gathering for a round, and draw of those that have asked; the other server follows.
@@ -243,7 +274,7 @@ class Server:
         Raises:
             MisuseError: nobody is to be drawn for a round of that number now, or too few have asked.
         """
-        if number != self.actor.rounds.number:
+        if number != self.rounds.number:
             raise MisuseError(
                 f"nobody is to be drawn for round {number} now; {self.setup.name} is at: {self.state_name()}"
             )
@@ -261,7 +292,7 @@ class Server:
             MisuseError: no round of that number is open or has been closed, too few have submitted, or the other server
                 is not connected.
         """
-        return await close_now(self.actor, number)
+        return await close_now(self.setup.name, self.rounds, self.inbox, self.link, number)
 
     async def settled_outcome(self, run: RoundRun) -> RoundOutcome:
         """Wait for a round's sum.
@@ -270,7 +301,7 @@ class Server:
             SumRefusedError: its sum was opened, and not applied.
             FslError: the round was aborted; the message says why.
         """
-        report = await self.actor.rounds.until_settled(run)
+        report = await self.rounds.until_settled(run)
         match report.ending:
             case Done():
                 return run.outcome()
@@ -283,7 +314,7 @@ class Server:
 
     async def settlements(self) -> AsyncGenerator[RoundReport, None]:
         """The report of each round settled since this server was started; ends with the schedule's last."""
-        rounds, number = self.actor.rounds, self.actor.sequence.settled_before
+        rounds, number = self.rounds, self.sequence.settled_before
         while not (self.setup.schedule.rounds and number >= self.setup.schedule.rounds):
             fresh = [past.report for past in rounds.past if past.report.number > number]
             if not fresh:
@@ -311,8 +342,8 @@ class Server:
             raise MisuseError(
                 f"round {number} is in state {type(run.state).__name__}: {bound}; it ends when both are connected"
             )
-        await self.actor.post_event(run.round_id, GaveUp(printable(explanation)))
-        return await self.actor.rounds.until_settled(run)
+        await self.inbox.post(run.round_id, GaveUp(printable(explanation)))
+        return await self.rounds.until_settled(run)
 
     async def wind_up(self, seconds: float) -> str:
         """Open no further round, and wait at most so many seconds for the one that is on its way to its sum.
@@ -323,41 +354,41 @@ class Server:
         Returns:
             What the server was doing at the end, for people.
         """
-        self.actor.sequence.wind_up()
+        self.sequence.wind_up()
         run = self.running
         if run is not None and not run.is_open:
             with trio.move_on_after(seconds):
-                await self.actor.rounds.until_settled(run)
+                await self.rounds.until_settled(run)
         return self.state_name()
 
     def state_name(self) -> str:
         """What the server is doing, for people."""
-        return self.actor.rounds.state_name()
+        return self.rounds.state_name()
 
     def status(self) -> ServerStatus:
         """How the server stands, for people."""
-        run, progress = self.running, self.actor.sequence.holdings.progress
+        run, progress = self.running, self.sequence.holdings.progress
         return ServerStatus(
             server=self.setup.index,
             task=self.setup.task.name,
             task_digest=self.setup.task.digest(),
-            model_digest=self.actor.sequence.holdings.model_digest,
+            model_digest=self.sequence.holdings.model_digest,
             statement_keys=self._statement_keys(),
-            peer_connected=self.actor.link.connected,
-            peer_release=self.actor.meeting.peer_release,
+            peer_connected=self.link.connected,
+            peer_release=self.meeting.peer_release,
             clients_connected=self.visitors,
             clients_known=len(self.enrolment.names()),
-            stage=_stage_name(self.actor.rounds.stage),
-            asked=len(self.actor.rounds.askers.of(self.actor.rounds.number)),
-            number=self.actor.rounds.number,
-            last=self.actor.rounds.past[-1] if self.actor.rounds.past else None,
+            stage=_stage_name(self.rounds.stage),
+            asked=len(self.rounds.askers.of(self.rounds.number)),
+            number=self.rounds.number,
+            last=self.rounds.past[-1] if self.rounds.past else None,
             round=None if run is None else run.status(),
             waiting_for=self.state_name(),
             rounds_done=progress.done,
             rounds_aborted=progress.aborted,
-            privacy=self.actor.records.ledger.status(),
-            blobs=None if self.setup.blobs is None else self.actor.records.blobs.status(),
-            engine=self.actor.sequence.engine.status(),
+            privacy=self.records.ledger.status(),
+            blobs=None if self.setup.blobs is None else self.records.blobs.status(),
+            engine=self.sequence.engine.status(),
         )
 
     def _statement_keys(self) -> tuple[bytes, bytes]:
@@ -383,8 +414,8 @@ class Server:
             most: at most so many.
             before: only rounds with a smaller number than this, if it is given.
         """
-        settled = self.actor.sequence.holdings.progress.settled
-        return await self.actor.records.history.past(settled if before is None else min(settled, before - 1), most)
+        settled = self.sequence.holdings.progress.settled
+        return await self.records.history.past(settled if before is None else min(settled, before - 1), most)
 
     # ---- its clients
 
@@ -454,7 +485,7 @@ class Server:
         if channel.peer_key == self.setup.peer.channel:
             if role != _ROLES[1 - self.setup.index]:
                 raise PeerViolationError(self.setup.peer.name, f"dials in the role of {role.name}")
-            await self.actor.link.attach(channel)
+            await self.link.attach(channel)
             return
         client = self.enrolment.by_channel(channel.peer_key)
         if client is None:  # dismissed between the handshake and now

@@ -263,7 +263,7 @@ class World(Surroundings):
             return
         self.injector.strike(fault)
         if isinstance(fault, AbortRound):
-            self._nursery.start_soon(server.actor.post_event, run.round_id, ssa.GaveUp("the operator said so"))
+            self._nursery.start_soon(server.inbox.post, run.round_id, ssa.GaveUp("the operator said so"))
         else:
             self._nursery.start_soon(_close, server, run.config.number)
 

@@ -31,7 +31,6 @@ from fsl_async.wire.messages import (
     TaskIs,
 )
 from parties.events import Warned
-from parties.server.actor import Actor
 from parties.server.clients.answerer import NOTHING, BulkRequest, Reply, Room
 from parties.server.clients.deposits import Deposit, Depositor, Wanted, bulk_sizes
 from parties.server.clients.parts import check_carried
@@ -39,10 +38,14 @@ from parties.server.clients.retrievals import Retrievals, longest_answer
 from parties.server.clients.statements import Statements
 from parties.server.clients.submissions import Submissions
 from parties.server.evidence import Evidence, either
+from parties.server.inbox import Inbox
+from parties.server.records import ServerRecords
 from parties.server.refusals import ContradictionError, RequestRefusedError
 from parties.server.round.quota import Counted
 from parties.server.round.records import submission_bytes
 from parties.server.round.run import RoundRun
+from parties.server.rounds import Rounds
+from parties.server.setup import ServerSetup
 from parties.storage.store import StoreLostError
 
 RETRY_AFTER = 30
@@ -69,26 +72,29 @@ class RequestHandler:
     """Answers clients for a server.
 
     Args:
-        actor: has the rounds, and takes what enters a round.
+        setup: what the server is made of.
+        records: what it keeps beyond a round.
+        rounds: its rounds.
+        inbox: takes what enters a round.
 
     Attributes:
         longest_bulk: of all requests that the task ever implies, in bytes.
         longest_answer: of all answers that are made for one client, in bytes.
     """
 
-    def __init__(self, actor: Actor) -> None:
-        self._rounds = actor.rounds
-        self._records = actor.records
-        self._setup = actor.setup
-        self._task = actor.setup.task
+    def __init__(self, setup: ServerSetup, records: ServerRecords, rounds: Rounds, inbox: Inbox) -> None:
+        self._rounds = rounds
+        self._records = records
+        self._setup = setup
+        self._task = setup.task
         known = union_task(self._task) if self._task.finds_unions else self._task
         self._sizes = {b"": bulk_sizes(known)}
         self.longest_bulk = max(*bulk_sizes(known), submission_bytes(self._task))
-        self.longest_answer = longest_answer(self._task, actor.setup.model)
-        self._retrievals = Retrievals(actor.records, self.longest_answer)
-        self._submissions = Submissions(actor)
-        self._statements = Statements(self._task, self._setup.identity, self._setup.lane)
-        self._depositor = Depositor(self._setup.bulk, self._setup.lane, self._records.recent.hold)
+        self.longest_answer = longest_answer(self._task, setup.model)
+        self._retrievals = Retrievals(records.sessions, self.longest_answer)
+        self._submissions = Submissions(records.sessions, records.enrolment, setup.identity, inbox)
+        self._statements = Statements(self._task, setup.identity, setup.lane)
+        self._depositor = Depositor(setup.bulk, setup.lane, records.recent.hold)
 
     def bulk_sizes(self) -> frozenset[int]:
         """The exact sizes of a request's bulk, in the running round and in the last one, whose clients may be late."""

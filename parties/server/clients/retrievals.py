@@ -19,11 +19,11 @@ from fsl_async.wire.public_part import Layout
 from parties.server.clients.answerer import Reply, Room
 from parties.server.clients.deposits import Deposit
 from parties.server.clients.parts import assemble, check_seed, keep, session_trees
-from parties.server.records import ServerRecords
 from parties.server.refusals import RequestRefusedError
 from parties.server.round.engine import Asked
 from parties.server.round.run import RoundRun
 from parties.server.rounds import FoundUnion
+from parties.server.sessions import Sessions
 from parties.server.store_layout import RequestKey
 
 
@@ -31,12 +31,12 @@ class Retrievals:
     """Answers retrievals and downloads.
 
     Args:
-        records: the server's; it has the clients' sessions.
+        sessions: the clients'.
         longest_answer: the longest answer to a retrieval, in bytes; each takes room for as much.
     """
 
-    def __init__(self, records: ServerRecords, longest_answer: int) -> None:
-        self._records = records
+    def __init__(self, sessions: Sessions, longest_answer: int) -> None:
+        self._sessions = sessions
         self._longest_answer = longest_answer
 
     def check(self, run: RoundRun, client: str, message: Retrieve) -> None:
@@ -76,7 +76,7 @@ class Retrievals:
             RequestRefusedError: it is not carried out.
         """
         _check_trees(run)
-        session = await session_trees(self._records.sessions, run, client, message)
+        session = await session_trees(self._sessions, run, client, message)
         await room(self._longest_answer)
         answer = await run.answer(Asked(client, session.msk, None, session.tree, session.trees))
         return Answer(round_id=run.round_id, query=NO_RETRIEVAL), answer

@@ -15,14 +15,16 @@ from fsl_async.errors import StorageError
 from fsl_async.protocols import epochs, ssa
 from fsl_async.wire.messages import Hint, Receipt, Submit
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes
-from parties.server.actor import Actor
+from parties.identity.keys import Identity
+from parties.server.admission import Enrolment
 from parties.server.clients.answerer import NOTHING, Reply
 from parties.server.clients.deposits import Deposit, check_salts
 from parties.server.clients.parts import assemble, check_seed, keep, session_origin
+from parties.server.inbox import Inbox
 from parties.server.refusals import RequestRefusedError
 from parties.server.round.run import RoundRun
 from parties.server.round.submission_reader import StoredSubmission
-from parties.server.sessions import StoredOrigin
+from parties.server.sessions import Sessions, StoredOrigin
 from parties.server.store_layout import RequestKey
 from parties.storage.store import Change
 
@@ -31,12 +33,17 @@ class Submissions:
     """Takes submissions.
 
     Args:
-        actor: enters them in their round.
+        sessions: the clients'.
+        enrolment: the clients that are known.
+        identity: signs receipts.
+        inbox: brings them to their round.
     """
 
-    def __init__(self, actor: Actor) -> None:
-        self._actor = actor
-        self._records = actor.records
+    def __init__(self, sessions: Sessions, enrolment: Enrolment, identity: Identity, inbox: Inbox) -> None:
+        self._sessions = sessions
+        self._enrolment = enrolment
+        self._identity = identity
+        self._inbox = inbox
 
     def check(self, run: RoundRun, client: str, message: Submit) -> None:
         """Check what a submission's message says, whatever becomes of its bulk.
@@ -57,7 +64,7 @@ class Submissions:
             RequestRefusedError: it is not taken.
         """
         run.aggregation.claims.check_place(client)
-        origin = await session_origin(self._records.sessions, run, client, message)
+        origin = await session_origin(self._sessions, run, client, message)
         check_salts(run.config.shape, message)
         if bool(message.public_digest) == (run.config.carrier(client) == run.server):
             explanation = "a hint names its public part to the server that is not the carrier, and to that one alone"
@@ -110,7 +117,7 @@ class Submissions:
             RequestRefusedError: it is not taken.
             StorageError: it could not be stored.
         """
-        session = await session_origin(self._records.sessions, run, client, message)
+        session = await session_origin(self._sessions, run, client, message)
         layout = Layout.submission(run.config.shape, Trees.SESSION)
         announced = await assemble(run, RequestKey(client, "submit", 0), message.public_digest, deposit, layout)
         submission = StoredSubmission(
@@ -138,7 +145,7 @@ class Submissions:
         commitments: tuple[bytes, bytes],
     ) -> dict[str, bytes]:
         """A submission's digest, and the binding of its bound; that the announced digest is the part's is checked."""
-        identity = self._records.enrolment.identity(client).digest()
+        identity = self._enrolment.identity(client).digest()
         named = run.round_id, identity, announced, tree, commitments
         of_dense, of_bound = message.dense_salt + message.dense_digest, message.bound_salt + message.bound_digest
         bind = binding(*named, message.dense_digest, message.dense_salt, message.bound_salt) if of_bound else b""
@@ -163,17 +170,17 @@ class Submissions:
             is_fixed = run.config.task.selection == "fixed"
             with trio.CancelScope(shield=True):
                 try:
-                    changes: list[Change] = [self._records.sessions.take(client, event)] if is_fixed else []
+                    changes: list[Change] = [self._sessions.take(client, event)] if is_fixed else []
                     changes += run.records.submission_changes(submission)
                     await keep(run, RequestKey(client, "submit", 0), submission.part, *changes)
                     run.records.hold_submission(submission)
                 except (StorageError, RequestRefusedError):
                     claims.give_back(client)
                     raise
-                await self._actor.post_event(run.round_id, ssa.Submitted(client, name))
+                await self._inbox.post(run.round_id, ssa.Submitted(client, name))
         if not await claims.wait_entered(client):
             raise RequestRefusedError.because("round-closed", "the round closed before the submission was in")
-        signature = self._actor.setup.identity.sign(Domain.RECEIPT, run.round_id, client.encode(), name)
+        signature = self._identity.sign(Domain.RECEIPT, run.round_id, client.encode(), name)
         return Receipt(round_id=run.round_id, digest=name, signature=signature), NOTHING
 
 

@@ -62,8 +62,8 @@ class Meter:
         self.before = self.now()
 
     def now(self) -> tuple[int, int, int]:
-        link = sum(server.actor.link.bytes_sent for server in self.net.servers)
-        received = sum(server.actor.link.bytes_received for server in self.net.servers)
+        link = sum(server.link.bytes_sent for server in self.net.servers)
+        received = sum(server.link.bytes_received for server in self.net.servers)
         assert link == received, "bytes between the servers are still on their way"
         return self.client.bytes_sent, self.client.bytes_received, link
 

@@ -207,7 +207,7 @@ async def test_a_copy_has_the_state_and_writes_it_beside_the_model(tmp_path: Pat
     save_model(tmp_path / "begun.npz", state)
     config = files_of(tmp_path, task(**FED_ADAM), 'state = "begun.npz"')
     setup = await server_setup(config)
-    await Server(setup).actor.restore()
+    await Server(setup).restore()
     await setup.store.aclose()
     await setup.bulk.aclose()
     await trio.to_thread.run_sync(back_up, ServerFile.load(config), tmp_path / "copy.db", tmp_path / "copied.npz")

@@ -304,9 +304,9 @@ async def test_a_peer_that_halts_once_it_has_seen_the_counts_has_cost_the_round(
     made = task(blocks=(Sparse("items", rows=40, select=3, width=2),), min_contributors=2, lying_clients=0)
     async with simulate(made, model(made), seed=3) as net:
         await all_submit(net, lambda place: {"items": ([7, 8, 20 + place], np.full((3, 2), 5.0))})
-        ledgers = [server.actor.records.ledger for server in net.servers]
+        ledgers = [server.records.ledger for server in net.servers]
         run = await net.servers[0].next_round(0)
-        await net.servers[0].actor.post_event(run.round_id, CloseRound())
+        await net.servers[0].inbox.post(run.round_id, CloseRound())
         while not any(ledger.rounds for ledger in ledgers):
             await trio.lowlevel.checkpoint()
         assert type(net.servers[[ledger.rounds for ledger in ledgers].index(1)].running.state).__name__ == "Tallied"

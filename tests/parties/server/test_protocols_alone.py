@@ -30,7 +30,6 @@ from fsl_async.wire.messages import (
 from fsl_async.wire.public_part import Layout
 from parties import Put, simulate
 from parties.server.clients.answerer import no_room
-from parties.server.clients.requests import RequestHandler
 from parties.server.peer.forwarding import objection
 from parties.server.server import Server
 from tests.parties.server.test_restart import MODEL, clients, house
@@ -50,7 +49,7 @@ BOTH = (key(1), key(2))
 
 async def asked(server: Server, client: str, message: Any) -> Any:
     """What a server answers to a client's message, whoever sent it."""
-    return await RequestHandler(server.actor).ask(client, message, no_room)
+    return await server.requests.ask(client, message, no_room)
 
 
 @pytest.mark.parametrize("kind", [Retrieve, Recall])
@@ -136,7 +135,7 @@ async def test_a_client_has_so_many_retrievals_in_a_round_and_again_in_the_next(
 async def test_time_ends_a_round_of_retrievals(autojump_clock: trio.testing.MockClock) -> None:
     async with house(1, PSR, seconds=10.0) as home:
         run = await home.server[0].next_round(0)
-        await home.server[0].actor.rounds.until_settled(run)
+        await home.server[0].rounds.until_settled(run)
         assert run.report().ended == "done"
 
 
@@ -249,7 +248,7 @@ async def test_a_client_asks_for_a_union_so_many_times() -> None:
             await client.unite({"items": [7]})
         run = net.servers[0].running
         await net.finish_round()
-        handler = RequestHandler(net.servers[0].actor)
+        handler = net.servers[0].requests
         wanted = Download(round_id=run.round_id, block="items", union=True)
         answers = [(await handler.ask("ada", wanted, no_room))[0] for _ in range(17)]
         assert [type(answer).__name__ for answer in answers] == ["Block"] * 16 + ["Refused"]

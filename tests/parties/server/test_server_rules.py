@@ -258,7 +258,7 @@ async def test_where_the_servers_functions_differ_nothing_is_applied(
         assert lived.models[server].get(1, model())["head"].tolist() == [0.5] * 3
         assert lived.settled[server][2].ended == "done"
         assert lived.models[server][2]["head"].tolist() == [0.5 - 9.0] * 3
-        kept = lived.servers[server].actor.records.evidence._kept  # a server that was killed may not have told of it
+        kept = lived.servers[server].records.evidence._kept  # a server that was killed may not have told of it
         assert kept == {(1, SERVERS[1 - server], "outcome")}
 
 

@@ -74,7 +74,7 @@ async def test_a_store_made_from_a_copy_is_charged_for_what_it_may_have_forgotte
         setup = replace(net.servers[0].setup, store=store)
         for _ in range(2):
             server = Server(setup)
-            await server.actor.restore()
+            await server.restore()
             assert server.status().privacy.rounds == rounds
     charged = [msgspec.msgpack.decode(await store.blob(key), type=Charge) for key in await store.keys("spent/")]
     assert charged == [Charge(number=1)] * rounds

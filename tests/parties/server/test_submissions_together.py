@@ -72,8 +72,8 @@ async def report_all(shop: Shop, run: RoundRun, events: list[ssa.Submitted]) -> 
     """Every one by its own task, as clients' connections do; returns when all are taken."""
     async with trio.open_nursery() as nursery:
         for event in events:
-            nursery.start_soon(shop.servers[0].actor.post_event, run.round_id, event)
-    await shop.servers[0].actor.catch_up()
+            nursery.start_soon(shop.servers[0].inbox.post, run.round_id, event)
+    await shop.servers[0].inbox.all_taken()
 
 
 async def test_all_that_wait_are_one_commit_and_each_has_a_record_of_its_own() -> None:

@@ -252,7 +252,7 @@ async def test_without_a_session_neither_recall_nor_hint_is_of_use(
     task = task_of(selection="fixed")
     async with parties(task) as (network, ada, bob):
         await begin_session(network, ada, bob)
-        network.servers[server].actor.records.sessions = Sessions(task, MemoryStore())
+        vars(network.servers[server].records.sessions).update(vars(Sessions(task, MemoryStore())))
         with pytest.raises(RequestDeniedError, match=rf"S{server} refused \(no-session\): you have no session here"):
             await (ada.retrieve({"items": [1]}) if request_kind == "retrieve" else ada.submit({}))
         with pytest.raises(FslError, match="no clients are in with both servers"):

@@ -187,7 +187,7 @@ async def test_a_server_whose_disk_is_full_can_be_stopped_with_much_on_its_way(a
 
             async def report(event: Event) -> None:
                 with trio.CancelScope(shield=True):
-                    await shop.servers[0].actor.post_event(run.round_id, event)
+                    await shop.servers[0].inbox.post(run.round_id, event)
 
             for number in range(100):
                 entering.start_soon(report, Submitted(f"c{number}", bytes(32)))

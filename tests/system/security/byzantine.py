@@ -175,9 +175,9 @@ class Byzantine(Server):
             )
         )
         become(self.actor, LyingActor, self)
-        become(self.actor.link, LyingLink, self)
-        become(self.actor.sequence, LyingSequence, self)
-        become(self.actor.rounds, LyingRounds, self)
+        become(self.link, LyingLink, self)
+        become(self.sequence, LyingSequence, self)
+        become(self.rounds, LyingRounds, self)
         become(self.requests, LyingRequestHandler, self)
         self.fired = False
         self.sums: dict[bytes, dict[str, np.ndarray]] = {}
@@ -220,7 +220,7 @@ class Byzantine(Server):
 
     def number(self) -> int:
         """The round that is on."""
-        return self.actor.sequence.number
+        return self.sequence.number
 
 
 def flipped(data: bytes, place: int = 0) -> bytes:

@@ -61,10 +61,10 @@ async def meet(mutation: Mutation, index: int, seed: int, task: Task = TASK) -> 
             await trio.sleep(PATIENCE)
             runs = [(server, server.running) for server in (account.honest, account.mutant) if server.running]
             for server, run in runs:
-                await server.actor.post_event(run.round_id, ssa.CloseRound())
+                await server.inbox.post(run.round_id, ssa.CloseRound())
             await trio.sleep(PATIENCE)
             nursery.cancel_scope.cancel()
-        account.report = [over.report for over in account.honest.actor.rounds.past if over.report.number == 1]
+        account.report = [over.report for over in account.honest.rounds.past if over.report.number == 1]
         for server, run in runs:
             if server is account.honest and account.report and account.report[0].ended == "done":
                 account.sums = run.outcome().elements

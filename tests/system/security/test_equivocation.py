@@ -69,7 +69,7 @@ def flipped(data: bytes, place: int = 0) -> bytes:
 
 def excluded(network: Network) -> list[dict[str, str]]:
     """Whom each server says it has left out of the last round."""
-    return [server.actor.rounds.past[-1].report.excluded for server in network.servers]
+    return [server.rounds.past[-1].report.excluded for server in network.servers]
 
 
 async def evidence(network: Network, server: int, kind: str) -> list[Evidence]:

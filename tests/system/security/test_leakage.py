@@ -189,7 +189,7 @@ async def received(changes: dict[str, Any], seed: int, *, aborted: bool = False)
     ):
         for _ in range(2):
             if "alignment" in changes and isinstance(
-                network.servers[0].actor.sequence.holdings.progress.alignment, psu.Seeking
+                network.servers[0].sequence.holdings.progress.alignment, psu.Seeking
             ):
                 for client in (alice, ben, carol):
                     await client.unite(COVER)
@@ -393,7 +393,7 @@ async def test_nothing_of_a_client_is_in_a_recorded_stream(nursery) -> None:
         "server's key": shop.identities[0].public.channel,
         "task's name": shop.task.name.encode() + b"\xa6blocks",
         "task's digest": shop.task.digest(),
-        "round": shop.servers[0].actor.rounds.past[0].report.round_id,
+        "round": shop.servers[0].rounds.past[0].report.round_id,
         **{f"random draw {i}": data for i, data in enumerate(drawn) if len(data) in (16, 32)},
     }
     assert len(wire.bytes) > 20_000

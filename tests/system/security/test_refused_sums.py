@@ -71,7 +71,7 @@ async def test_what_a_client_may_not_submit_is_refused_and_the_next_round_goes_o
                 await mallory.submit({"items": ([2], np.ones((1, WIDTH))), "head": np.ones(HEAD)})
             assert all(np.array_equal(network.model[name], before[name]) for name in before)
             for name in ("anna", MALLORY):  # no trees of a refused sum outlive it
-                assert not any(name in server.actor.records.sessions._states for server in network.servers)
+                assert not any(name in server.records.sessions._states for server in network.servers)
             await anna.submit({"items": ([1], np.ones((1, WIDTH))), "head": np.ones(HEAD)})
             await mallory.submit({"items": ([2], np.ones((1, WIDTH))), "head": np.ones(HEAD)})
             outcome = await network.finish_round()
@@ -92,7 +92,7 @@ async def test_a_refusal_is_the_same_after_a_restart(seed, autojump_clock, monke
     again = Server(network.servers[0].setup)
     async with trio.open_nursery() as nursery:
         await nursery.start(again.run)
-        assert (await again.actor.rounds.settled_report(past.report.round_id)) == past.report
+        assert (await again.rounds.settled_report(past.report.round_id)) == past.report
         assert past.report.ended == "refused"
         assert [entry.kind for entry in await again.evidence.entries()] == ["excess"]
         nursery.cancel_scope.cancel()

@@ -98,7 +98,7 @@ async def forward(server: Server, request: Request, client: str, purpose: str, q
     task = run.config.task
     layout = Layout.retrieval(task) if purpose == "retrieve" else Layout.submission(task, Trees.OWN)
     message = Forward(round_id=run.round_id, client=client, purpose=purpose, query=query)
-    server.actor.link.post(message, request.bulk[0][: layout.size])
+    server.link.post(message, request.bulk[0][: layout.size])
 
 
 async def stored_parts(server: Server) -> list[str]:
@@ -272,10 +272,10 @@ async def test_what_is_ahead_of_its_turn_waits_once(seed, autojump_clock):
         first, second = both.network.servers
         run = await second.next_round(0)
         for _ in range(50):
-            first.actor.link.post(Commitment(run.round_id, bytes(32)))
+            first.link.post(Commitment(run.round_id, bytes(32)))
         await trio.sleep(1)
         assert (len(run._early), both.ended) == (1, {})
-        first.actor.link.post(Commitment(run.round_id, b"another" + bytes(25)))
+        first.link.post(Commitment(run.round_id, b"another" + bytes(25)))
         await trio.sleep(1)
         assert "sent two different commitments for one round" in str(both.ended[1])
 
@@ -311,7 +311,7 @@ async def test_a_roster_with_what_names_no_client_halts(name, seed, autojump_clo
     async with pair(seed) as both:
         first, second = both.network.servers
         run = await second.next_round(0)
-        first.actor.link.post(RosterList(run.round_id), msgpack.packb([[name, bytes(32)]]))
+        first.link.post(RosterList(run.round_id), msgpack.packb([[name, bytes(32)]]))
         await trio.sleep(1)
         assert "sent a list of clients" in str(both.ended[1])
         assert name.isprintable() or name not in str(both.ended[1])
@@ -321,7 +321,7 @@ async def test_names_of_a_roster_that_are_unknown_here_are_told_and_not_counted(
     async with pair(seed) as both:
         first, second = both.network.servers
         run = await second.next_round(0)
-        first.actor.link.post(RosterList(run.round_id), pack_digests({"nobody": bytes(32), NAMES[0]: bytes(32)}))
+        first.link.post(RosterList(run.round_id), pack_digests({"nobody": bytes(32), NAMES[0]: bytes(32)}))
         await trio.sleep(1)
         (warned,) = [event for event in both.events[1] if isinstance(event, Warned)]
         assert warned.about == "clients"
@@ -339,7 +339,7 @@ async def test_whatever_reason_an_operator_gives_a_round_is_given_up(reason, see
         report = await network.servers[0].abort_round(1, reason)
         assert report.explanation.isprintable()
         assert "\\" in report.explanation
-        assert await network.servers[1].actor.rounds.settled_report(report.round_id) == report
+        assert await network.servers[1].rounds.settled_report(report.round_id) == report
         told = await anna.outcome()
         assert (told.counted, told.reason) == (False, report.explanation)
 
@@ -348,9 +348,9 @@ async def test_what_a_peer_gives_as_its_reason_is_made_printable(seed, autojump_
     async with pair(seed) as both:
         first, second = both.network.servers
         run = await second.next_round(0)
-        first.actor.link.post(Abort(run.round_id, "\x1b[2J" * 50))
+        first.link.post(Abort(run.round_id, "\x1b[2J" * 50))
         await trio.sleep(1)
-        report = await second.actor.rounds.settled_report(run.round_id)
+        report = await second.rounds.settled_report(run.round_id)
         assert report.explanation.startswith("\\x1b[2J\\x1b[2J")
         assert len(report.explanation.encode()) <= 256
         assert not both.ended.get(1)

@@ -143,7 +143,7 @@ BUGS = (
             Edit(
                 RECEIPT,
                 "try:\n    changes: ",
-                "await self._actor.post_event(run.round_id, ssa.Submitted(client, name))\ntry:\n    changes: ",
+                "await self._inbox.post(run.round_id, ssa.Submitted(client, name))\ntry:\n    changes: ",
             ),
         ),
     ),

@@ -20,8 +20,8 @@ from fsl_async.wire.messages import AskOutcome, AskTask, Receipt
 from parties.client.retries import PATIENCE
 from parties.errors import ServerBusyError
 from parties.events import PeerLost, ServerEvent
-from parties.server.actor import AWAY_SECONDS
 from parties.server.clients.requests import RequestHandler
+from parties.server.rounds import AWAY_SECONDS
 from parties.server.setup import ServerSetup
 from tests.support.conversing import ROUND, House, house_with, reply, submit
 from tests.support.shop import Shop, assert_exact, opened, take_part

@@ -96,8 +96,8 @@ async def test_what_is_not_said_to_be_held_is_forwarded_again_once_on_a_connecti
         assert again[0] <= {1}
         for server in between.shop.servers:
             run = server.running
-            await server.actor.sequence.take_held(HeldParts(run.round_id), memoryview(b""))
-            await server.actor.sequence.take_known(Known())
+            await server.sequence.take_held(HeldParts(run.round_id), memoryview(b""))
+            await server.sequence.take_known(Known())
         await trio.sleep(30)
         assert between.by_carrier() == again
         await exact(between, clients)
@@ -119,7 +119,7 @@ async def test_what_is_no_list_of_marks_ends_the_server_with_the_peer_s_name(nur
 async def test_a_round_that_is_unknown_is_a_violation(nursery, autojump_clock):
     async with after_two(nursery) as (between, clients):
         with pytest.raises(PeerViolationError, match="is unknown here"):
-            await between.shop.servers[0].actor.sequence.take_held(HeldParts(bytes(32)), memoryview(b""))
+            await between.shop.servers[0].sequence.take_held(HeldParts(bytes(32)), memoryview(b""))
         await exact(between, clients)
 
 
