@@ -72,7 +72,7 @@ class RoundFiles:
             MisuseError: a file's form cannot hold an array.
             StorageError: one cannot be written.
         """
-        file, state = self._file, server.kept_state
+        file, state = self._file, server.rule_state
         if file.save_model:
             save_state(file.save_model, state)
             save_model(file.save_model, server.model)

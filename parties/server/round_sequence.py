@@ -19,8 +19,8 @@ from fsl_async.protocols.ending import GaveUp
 from fsl_async.wire.messages import Abort, AskedList, Conclusion, HeldParts, Known, TossCommitment, TossReveal
 from parties.events import ClientsDrawn, Resumed, RoundOpened, RoundSettled, Warned
 from parties.outcome import Aborted
-from parties.server.holdings import Holdings
 from parties.server.inbox import Gathered, Inbox
+from parties.server.lasting_state import LastingState
 from parties.server.own_rule import own_rule
 from parties.server.peer.link import PeerLink
 from parties.server.peer.reconciliation import known
@@ -52,7 +52,7 @@ class RoundSequence:
         inbox: brings a round's own events to the actor, and that who has asked for it is to be listed.
 
     Attributes:
-        holdings: what the server holds from round to round.
+        lasting: what the server holds from round to round.
         settled_before: the last round that was settled when the server was started.
         engine: computes the rounds' sums and answers.
     """
@@ -65,7 +65,7 @@ class RoundSequence:
         link: PeerLink,
         inbox: Inbox,
     ) -> None:
-        self.holdings = Holdings(setup)
+        self.lasting = LastingState(setup)
         self._rule = own_rule(setup.task, setup.apply)
         self.settled_before = 0
         self._setup = setup
@@ -81,7 +81,7 @@ class RoundSequence:
     @property
     def number(self) -> int:
         """The round that is on, that is tossed for, or that comes next."""
-        return self.holdings.progress.settled + 1
+        return self.lasting.settled + 1
 
     async def restore(self) -> None:
         """Read back how far the server has got.
@@ -90,14 +90,14 @@ class RoundSequence:
             StorageError: it cannot be read, or is another server's or another task's.
         """
         history = self._records.history
-        await self.holdings.restore(history)
-        self.settled_before = self.holdings.progress.settled
+        await self.lasting.restore(history)
+        self.settled_before = self.lasting.settled
         if await history.is_restored(self.settled_before):
             await self._records.ledger.charge_forgotten(self.number)
-        await history.sweep(self.holdings.progress.settled, self._setup.schedule.retention)
-        await self._sweep_bulk(self.holdings.progress.settled)
-        self._rounds.remember(*await history.past(self.holdings.progress.settled, ROUNDS_REMEMBERED))
-        self._rounds.found = self.holdings.found_union(None)
+        await history.sweep(self.lasting.settled, self._setup.schedule.retention)
+        await self._sweep_bulk(self.lasting.settled)
+        self._rounds.remember(*await history.past(self.lasting.settled, ROUNDS_REMEMBERED))
+        self._rounds.found = self.lasting.found_union(None)
 
     async def begin(self, nursery: trio.Nursery) -> None:
         """Continue where the store has it; rounds run in a nursery that ends with the server."""
@@ -224,13 +224,13 @@ class RoundSequence:
         last = self._rounds.past[-1].report if self._rounds.past else None
         match self._rounds.stage:
             case Running(toss=toss, sample=sample, run=run):
-                return known(toss, sample, run, last, self.holdings.progress.settled)
+                return known(toss, sample, run, last, self.lasting.settled)
             case Sampling(toss=toss, sample=sample):
-                return known(toss, sample, None, last, self.holdings.progress.settled)
+                return known(toss, sample, None, last, self.lasting.settled)
             case Tossing(toss=toss):
-                return known(toss, None, None, last, self.holdings.progress.settled)
+                return known(toss, None, None, last, self.lasting.settled)
             case Resting():
-                return known(None, None, None, last, self.holdings.progress.settled)
+                return known(None, None, None, last, self.lasting.settled)
             case _:
                 assert_never(self._rounds.stage)
 
@@ -250,16 +250,16 @@ class RoundSequence:
         """Toss for the round after the last settled one, or continue with it."""
         setup, last = self._setup, self._setup.schedule.rounds
         if self._is_winding_up or (last and self.number > last):
-            self._rounds.stage = Resting(self.holdings.progress.settled)
+            self._rounds.stage = Resting(self.lasting.settled)
             return
         if (spent := self._records.ledger.refusal(self.number)) and not await self._records.history.has_begun(
             self.number
         ):
-            self._rounds.stage = Resting(self.holdings.progress.settled, spent)
+            self._rounds.stage = Resting(self.lasting.settled, spent)
             setup.observe(Warned(about="privacy", explanation=spent))
             return
         toss = await TossRun.begin(
-            setup.index, self.number, self.holdings.model_digest, setup.randomness, self._records.store, self._link
+            setup.index, self.number, self.lasting.model_digest, setup.randomness, self._records.store, self._link
         )
         self._rounds.stage = Tossing(toss)
         await self._open_if_tossed(toss)
@@ -314,8 +314,8 @@ class RoundSequence:
 
     async def start_of(self, tossed: tossing.Tossed, sample: SampleRun | None) -> RoundStart:
         """What the round begins with that this toss opens, with those that were drawn for it."""
-        setup, arrays = self._setup, self.holdings.arrays
-        config = self.holdings.configuration(tossed, None if sample is None else sample.draw())
+        setup, arrays = self._setup, self.lasting.arrays
+        config = self.lasting.configuration(tossed, None if sample is None else sample.draw())
         drawn = None if sample is None else sample.drawn()
         opened_at = await self._records.history.opened_at(config.number, setup.clock())
         return RoundStart(
@@ -389,15 +389,15 @@ class RoundSequence:
             await run.take(GaveUp("its store was made of a copy, which does not say what was said since"))
 
     async def _gives_up(self) -> bool:
-        return await self._records.history.gives_up(self.holdings.progress.settled)
+        return await self._records.history.gives_up(self.lasting.settled)
 
     # ---- settle
 
     async def _settle(self, stage: Running) -> None:
         """Make a round's end last, in one commit."""
         run, setup, records = stage.run, self._setup, self._records
-        past, before = run.past(), self.holdings.arrays
-        progress, arrays = self.holdings.after(run, past)
+        past, before = run.past(), self.lasting.arrays
+        progress, arrays = self.lasting.after(run, past)
         changes = []
         if setup.task.selection == "fixed":
             deadline = trio.current_time() + MENDED_WITHIN
@@ -407,10 +407,10 @@ class RoundSequence:
         remembered = [await begun.remembered() for begun in (stage.toss, stage.sample) if begun is not None]
         await records.store.commit(*changes, *settling, *remembered)
         await self._forget_bulk(past.report.number)
-        self.holdings.adopt(progress, arrays, past.report)
+        self.lasting.adopt(progress, arrays, past.report)
         self._last_toss, self._last_sample = stage.toss, stage.sample
         self._rounds.remember(past)
-        self._rounds.found = self.holdings.found_union(self._rounds.found)
+        self._rounds.found = self.lasting.found_union(self._rounds.found)
         setup.observe(RoundSettled(past=past))
         self._rounds.settled.set()
 

@@ -183,18 +183,18 @@ class Server:
     @property
     def model(self) -> Model:
         """The model as it stands."""
-        return self.sequence.holdings.arrays.model
+        return self.sequence.lasting.arrays.model
 
     @property
-    def kept_state(self) -> Model:
+    def rule_state(self) -> Model:
         """What the task's optimizer or own rule keeps beside the model; empty where that is nothing."""
-        return self.sequence.holdings.arrays.state
+        return self.sequence.lasting.arrays.state
 
     @property
     def last_sum(self) -> tuple[SumOf, Model] | None:
         """The sum of the last round that was done, and whose it is; None without one, or if the setup keeps none."""
-        whose = self.sequence.holdings.progress.sum_of
-        return None if whose is None else (whose, self.sequence.holdings.arrays.update)
+        whose = self.sequence.lasting.progress.sum_of
+        return None if whose is None else (whose, self.sequence.lasting.arrays.update)
 
     @property
     def enrolment(self) -> Enrolment:
@@ -367,12 +367,12 @@ class Server:
 
     def status(self) -> ServerStatus:
         """How the server stands, for people."""
-        run, progress = self.running, self.sequence.holdings.progress
+        run, progress = self.running, self.sequence.lasting.progress
         return ServerStatus(
             server=self.setup.index,
             task=self.setup.task.name,
             task_digest=self.setup.task.digest(),
-            model_digest=self.sequence.holdings.model_digest,
+            model_digest=self.sequence.lasting.model_digest,
             statement_keys=self._statement_keys(),
             peer_connected=self.link.connected,
             peer_release=self.meeting.peer_release,
@@ -414,7 +414,7 @@ class Server:
             most: at most so many.
             before: only rounds with a smaller number than this, if it is given.
         """
-        settled = self.sequence.holdings.progress.settled
+        settled = self.sequence.lasting.settled
         return await self.records.history.past(settled if before is None else min(settled, before - 1), most)
 
     # ---- its clients

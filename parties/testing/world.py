@@ -164,7 +164,7 @@ class World(Surroundings):
         self.servers = list(self.network.servers)
         for index, name in enumerate(SERVERS):
             self.models[index][0] = dict(self.servers[index].model)
-            self.states[index][0] = dict(self.servers[index].kept_state)
+            self.states[index][0] = dict(self.servers[index].rule_state)
             self.keep(name, partial(self._live_as_server, index))
             for worker in worker_names(index, self.workers[index]):
                 self.keep(worker, partial(self._live_as_worker, index))
@@ -310,7 +310,7 @@ class World(Surroundings):
         before = self.models[index].setdefault(number, model)
         if any(not np.array_equal(before[name], array) for name, array in model.items()):
             self.contradictions.append(f"{SERVERS[index]} had another model after round {number} before it was killed")
-        state = dict(self.servers[index].kept_state)
+        state = dict(self.servers[index].rule_state)
         if describe_state(self.states[index].setdefault(number, state)) != describe_state(state):
             self.contradictions.append(f"{SERVERS[index]} had another state after round {number} before it was killed")
 

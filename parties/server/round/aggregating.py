@@ -130,7 +130,7 @@ class Aggregation:
         return self._begun.model if opened is None else opened.model
 
     @property
-    def kept_state(self) -> Model:
+    def rule_state(self) -> Model:
         """What the task's optimizer or own rule keeps: before the round, or after it."""
         opened = self._computation.opened
         return self._begun.state if opened is None else opened.state

@@ -102,9 +102,9 @@ class RoundRun:
         return self.course.model
 
     @property
-    def kept_state(self) -> Model:
+    def rule_state(self) -> Model:
         """What the task's optimizer or own rule keeps: before the round, or after it."""
-        return self.course.kept_state
+        return self.course.rule_state
 
     @property
     def union(self) -> Model:

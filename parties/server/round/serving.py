@@ -48,7 +48,7 @@ class Serving:
         terms: what the machine has to know.
         retrievals: answers the clients.
         model: the model, which such a round does not change.
-        kept_state: what is kept beside the model: nothing.
+        rule_state: what is kept beside the model: nothing.
         union: none.
     """
 
@@ -75,7 +75,7 @@ class Serving:
         self.terms = psr.Terms(begun.config.round_id(), begun.server, self._done.digest())
         self.retrievals = tools.engine.answers(begun, begun.model, records)
         self.model: Model = begun.model
-        self.kept_state: Model = begun.state
+        self.rule_state: Model = begun.state
         self.union: Model = begun.union
         self._begun = begun
         self._tools = tools

@@ -113,7 +113,7 @@ async def test_states_and_sums_are_written_beside_models(tmp_path: Path, autojum
     file = ServerFile.load(files_of(tmp_path, task(**FED_ADAM), *lines))
     RoundFiles(file).prepare(task(**FED_ADAM))
     server = await lived(tmp_path, task(**FED_ADAM), file)
-    assert describe_state(load_model(tmp_path / "now.state.npz")) == describe_state(server.kept_state)
+    assert describe_state(load_model(tmp_path / "now.state.npz")) == describe_state(server.rule_state)
     made = checkpoints(tmp_path / "made")
     assert [(point.number, point.state) for point in made] == [
         (number, tmp_path / "made" / f"round-{number:08}.state.npz") for number in (1, 2)
@@ -136,7 +136,7 @@ async def test_a_new_deployment_goes_on_from_a_checkpoint(tmp_path: Path, autoju
     config = files_of(tmp_path / "anew", task(**FED_ADAM), f'state = "{point.state}"')
     setup = await server_setup(config)
     try:
-        assert describe_state(Server(setup).kept_state) == describe_state(server.kept_state)
+        assert describe_state(Server(setup).rule_state) == describe_state(server.rule_state)
     finally:
         await setup.store.aclose()
         await setup.bulk.aclose()

@@ -105,7 +105,7 @@ async def test_rounds_give_what_the_clear_gives(rule: dict[str, Any]) -> None:
                 assert {name: array.tobytes() for name, array in server.model.items()} == {
                     name: array.tobytes() for name, array in now.items()
                 }
-                assert describe_state(server.kept_state) == describe_state(state)
+                assert describe_state(server.rule_state) == describe_state(state)
                 report = (await server.past_rounds())[-1].report
                 assert report.state == describe_state(state)
 
@@ -116,11 +116,11 @@ async def test_rows_of_a_union_are_averaged_over_the_whole_block() -> None:
         for client in (anna, ben):
             await client.unite({"items": [1, 2, 3]})
         await net.finish_union()
-        assert net.servers[0].kept_state == {}, "a union round applies nothing"
+        assert net.servers[0].rule_state == {}, "a union round applies nothing"
         for place, client in enumerate((anna, ben)):
             await client.submit(values(place, weighted=True))
         await net.finish_round()
-        assert net.servers[0].kept_state["first/items"].shape == (16, 2)
+        assert net.servers[0].rule_state["first/items"].shape == (16, 2)
         untouched = np.delete(net.model["items"], [1, 2, 3], axis=0)
         assert untouched.tobytes() == np.ones((13, 2), dtype=np.float32).tobytes()
         assert (net.model["items"][[1, 2, 3]] != 1).all()
@@ -158,7 +158,7 @@ async def test_without_any_weight_the_sum_is_refused_and_the_next_round_is_avera
                 continue
             with pytest.raises(SumRefusedError, match="'examples' sum to 0, so there is no mean; the model stays"):
                 await net.finish_round()
-            assert [server.kept_state for server in net.servers] == [{}, {}]
+            assert [server.rule_state for server in net.servers] == [{}, {}]
         reports = [past.report.ended for past in await net.servers[1].past_rounds()]
         assert reports == ["refused", "done"]
 
@@ -238,7 +238,7 @@ async def test_a_function_and_its_state_are_applied_by_both_servers() -> None:
                 async with net.client(name) as client:
                     await client.submit(values(place, weighted=False))
             await net.finish_round()
-            assert [server.kept_state["rounds"].tolist() for server in net.servers] == [[number]] * 2
+            assert [server.rule_state["rounds"].tolist() for server in net.servers] == [[number]] * 2
         assert net.model["head"].tolist() == [0.5 - 18.0] * 3
 
 

@@ -189,7 +189,7 @@ async def received(changes: dict[str, Any], seed: int, *, aborted: bool = False)
     ):
         for _ in range(2):
             if "alignment" in changes and isinstance(
-                network.servers[0].sequence.holdings.progress.alignment, psu.Seeking
+                network.servers[0].sequence.lasting.progress.alignment, psu.Seeking
             ):
                 for client in (alice, ben, carol):
                     await client.unite(COVER)

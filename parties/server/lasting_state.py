@@ -27,7 +27,7 @@ from parties.server.setup import ServerSetup
 from parties.status import PastRound
 
 
-class Holdings:
+class LastingState:
     """What one server holds.
 
     Args:
@@ -64,6 +64,11 @@ class Holdings:
         """Hold this from now on; it is stored, and the account of the round that has left it has its digests."""
         self.progress, self.arrays = progress, arrays
         self._described, self._state_digest = report.model, report.state
+
+    @property
+    def settled(self) -> int:
+        """The number of the last settled round; 0 before the first."""
+        return self.progress.settled
 
     @property
     def model_digest(self) -> bytes:
@@ -133,7 +138,7 @@ class Holdings:
             case "psr":
                 return self.arrays
         update: Model = dict(run.outcome().update) if self._setup.keeps_update else {}
-        return Arrays(run.model, run.kept_state, self.arrays.union, update)
+        return Arrays(run.model, run.rule_state, self.arrays.union, update)
 
     def _sum_of(self, run: RoundRun) -> SumOf | None:
         """Whose sum the server holds after a round that is done."""
