@@ -48,6 +48,8 @@ _log = logging.getLogger("parties.simulation")
 
 SERVERS = ("S0", "S1")
 FOR_EVER = float("inf")
+PATIENCE = 3600.0
+"""Seconds for which a client goes on trying: nothing gets lost here, and a busy machine is no reason to give up."""
 
 SHORTLY = 0.01
 """Seconds after which to look again whether threads have done their work."""
@@ -147,7 +149,7 @@ class Network:
                 randomness=SeededSource(self._seed, name, str(next(self._numbers))),
                 kind=Kind.SIMULATION,
                 watch=self._watch,
-                patience=FOR_EVER,  # nothing gets lost here, and a busy machine is no reason to give up
+                patience=PATIENCE,
                 stuck=self._stuck if isinstance(self._lane, InlineLane) else never,
             ),
         )

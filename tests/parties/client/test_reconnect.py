@@ -20,6 +20,7 @@ from fsl_async.randomness import SeededSource
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import Download, Enter, Message, Opened, Refused, Retrieve, Submit
 from parties import Client, Network, simulate
+from parties.client.retries import PATIENCE
 from parties.client.setup import ClientSetup
 from parties.errors import ServerBusyError
 from parties.identity.keys import Identity
@@ -199,7 +200,7 @@ async def test_when_patience_is_over_the_error_tells_everything(message, doing, 
     lose, times = away_from(message, "S0")
     async with (
         simulate(TASK, model(), seed=1) as network,
-        meddled(network.client(await carried_by_s0(network)), outgoing=lose) as carol,
+        meddled(patient(network, await carried_by_s0(network)), outgoing=lose) as carol,
     ):
         with pytest.raises(ConnectionLostError) as caught:
             await take_part(carol)
@@ -217,6 +218,11 @@ async def test_when_patience_is_over_the_error_tells_everything(message, doing, 
     assert "vanished" not in str(caught.value)
 
 
+def patient(network: Network, name: str, patience: float = PATIENCE) -> Client:
+    """A client with a deployed client's patience."""
+    return Client(replace(network.client(name).setup, patience=patience))
+
+
 async def carried_by_s0(network: Network) -> str:
     """A client's name whose downloads come from S0."""
     config = (await network.servers[0].next_round(0)).config
@@ -227,8 +233,7 @@ async def carried_by_s0(network: Network) -> str:
 async def test_patience_is_the_caller_s_to_choose(patience, autojump_clock):
     lose, times = away_from(Submit)
     async with simulate(TASK, model(), seed=1) as network:
-        setup = replace(network.client("carol").setup, patience=patience)
-        async with meddled(Client(setup), outgoing=lose) as carol:
+        async with meddled(patient(network, "carol", patience), outgoing=lose) as carol:
             with pytest.raises(ConnectionLostError, match="tried once" if not patience else f"in {patience:.0f} s"):
                 await take_part(carol)
     assert patience <= times[-1] - times[0] < patience + 0.1
@@ -364,7 +369,7 @@ async def test_a_busy_server_is_asked_again_when_it_says_with_the_same_bytes(mes
 
 async def test_a_server_that_is_busy_for_longer_than_patience_is_told_at_once(autojump_clock):
     hooks, sent, _ = busy(Retrieve, 9, 100)
-    async with simulate(TASK, model(), seed=1) as network, meddled(network.client("carol"), **hooks) as carol:
+    async with simulate(TASK, model(), seed=1) as network, meddled(patient(network, "carol"), **hooks) as carol:
         with pytest.raises(ServerBusyError, match=r"rows: tried once, last: .*no room.* after 100 s") as caught:
             await take_part(carol)
         assert (caught.value.retry_after, caught.value.reason) == (100, "busy")
