@@ -39,7 +39,7 @@ async def test_a_marked_row_is_refused_and_nobody_is_told_to_repeat(index, seed,
     assert account.mutant.fired
     assert account.halts == {}
     (report,) = account.report
-    assert (report.ended, report.clients, report.counted) == ("refused", CLIENTS, ())
+    assert (report.ended, tuple(report.clients), report.counted) == ("refused", CLIENTS, ())
     assert "the sum of block 'items' at [5, 0] is more than 5 clients" in report.explanation
     for told in account.clients.values():
         assert isinstance(told, SumRefusedError)
@@ -72,7 +72,7 @@ async def test_what_a_client_may_not_submit_is_refused_and_the_next_round_goes_o
             assert all(np.array_equal(network.model[name], before[name]) for name in before)
             for name in ("anna", MALLORY):  # no trees of a refused sum outlive it
                 assert not any(name in server.records.sessions._states for server in network.servers)
-            await anna.submit({"items": ([1], np.ones((1, WIDTH))), "head": np.ones(HEAD)})
+            await anna.submit({"items": ([1], np.ones((1, WIDTH))), "head": 2 * np.ones(HEAD)})
             await mallory.submit({"items": ([2], np.ones((1, WIDTH))), "head": np.ones(HEAD)})
             outcome = await network.finish_round()
         assert (outcome.number, outcome.clients) == (2, ("anna", MALLORY))
