@@ -10,12 +10,10 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from fsl_async.protocols.ending import Activity
 from parties.outcome import RoundReport
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=2**36)]
-
-Activity: TypeAlias = Literal["collecting", "computing", "waiting"]
-"""What a server does with a round: it collects requests, computes, or waits for the other server."""
 
 Stage: TypeAlias = Literal["preparing", "drawing", "running", "resting", "away"]
 """Where a server is: both servers prepare the next round, they draw who takes part in it, a round runs, no further one

@@ -1,10 +1,50 @@
-"""The events by which a round ends, whichever protocol it runs."""
+"""What rounds of all protocols have in common: what a state tells of itself, and the events by which a round ends."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from enum import IntEnum
+from typing import ClassVar, Literal, TypeAlias
 
-from fsl_async.protocols.machine import Event, PeerEvent
+from fsl_async.protocols.machine import Event, PeerEvent, State
+
+Activity: TypeAlias = Literal["collecting", "computing", "waiting"]
+"""What a server does with a round: it collects requests, computes, or waits for the other server."""
+
+
+class Word(IntEnum):
+    """What a server says of a round, in order."""
+
+    NOTHING = 0
+    TOSS_COMMITMENT = 1
+    TOSS_REVEAL = 2
+    ASKED = 3
+    CLOSING = 4
+    ROSTER = 5
+    PROOFS = 6
+    COUNTS = 7
+    COMMITMENT = 8
+    SHARE = 9
+    CONCLUSION = 10
+
+
+class RoundState(State, frozen=True):
+    """A state of a round on one server. What a class does not say is so once a round is over.
+
+    Attributes:
+        activity: what the server does in it; None where the round is over.
+        waits_for: what has to come before the round continues, for people; `{peer}` stands for the other server's name.
+        said: the last word that the server has said to the other one.
+        may_give_up: whether the peer has to send something first, and the round may still be aborted if it does not.
+        reveals: whether something of the sum has been sent, or is about to be: this server's share of it or, where they
+            are exchanged, of the counts of contributors. The first such state charges the round, and the others nothing
+            more.
+    """
+
+    activity: ClassVar[Activity | None] = None
+    waits_for: ClassVar[str] = ""
+    said: ClassVar[Word] = Word.CONCLUSION
+    may_give_up: ClassVar[bool] = False
+    reveals: ClassVar[bool] = False
 
 
 class CloseRound(Event, frozen=True, tag="CloseRound"):

@@ -19,31 +19,14 @@ start again from nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TypeAlias
 
 import msgspec
 
 from fsl_async.protocols import psr, sampling, ssa
 from fsl_async.protocols import toss as tosses
-from fsl_async.protocols.entries import roster_digest
+from fsl_async.protocols.ending import Word
 from fsl_async.wire.messages import Known
-
-
-class Word(IntEnum):
-    """What a server says of a round, in order."""
-
-    NOTHING = 0
-    TOSS_COMMITMENT = 1
-    TOSS_REVEAL = 2
-    ASKED = 3
-    CLOSING = 4
-    ROSTER = 5
-    PROOFS = 6
-    COUNTS = 7
-    COMMITMENT = 8
-    SHARE = 9
-    CONCLUSION = 10
 
 
 @dataclass(frozen=True)
@@ -82,29 +65,6 @@ Verdict: TypeAlias = Agreed | Behind | PeerBehind | Apart
 
 Round: TypeAlias = ssa.Round | psr.Round
 """The state of a round, whichever protocol it runs."""
-
-_SAID: dict[type[Round], Word] = {
-    ssa.Open: Word.TOSS_REVEAL,
-    ssa.Closing: Word.TOSS_REVEAL,
-    ssa.Closed: Word.ROSTER,
-    ssa.Rostered: Word.ROSTER,
-    ssa.Proved: Word.PROOFS,
-    ssa.Verified: Word.PROOFS,
-    ssa.Tallied: Word.COUNTS,
-    ssa.Chosen: Word.COUNTS,
-    ssa.Committed: Word.COMMITMENT,
-    ssa.Revealed: Word.SHARE,
-    ssa.Combined: Word.SHARE,
-    ssa.Concluded: Word.CONCLUSION,
-    ssa.Done: Word.CONCLUSION,
-    ssa.Differed: Word.CONCLUSION,
-    ssa.Aborted: Word.CONCLUSION,
-    psr.Open: Word.TOSS_REVEAL,
-    psr.Closed: Word.CLOSING,
-    psr.Concluded: Word.CONCLUSION,
-    psr.Done: Word.CONCLUSION,
-    psr.Aborted: Word.CONCLUSION,
-}
 
 _HEARD: dict[str, Word] = {
     tosses.PeerTossCommitment.said: Word.TOSS_COMMITMENT,
@@ -163,29 +123,12 @@ def known_of_round(before: Known, state: Round, round_id: bytes) -> Known:
     known: Known = msgspec.structs.replace(
         before,
         present=round_id,
-        said=max(before.said, _SAID[type(state)]),
+        said=max(before.said, state.said),
         heard=max((_HEARD[kind] for kind in heard), default=Word(before.heard)),
-        roster=_roster_sent(state),
+        roster=ssa.roster_sent(state),
         peer_roster=heard.get(ssa.PeerRoster.said, b""),
     )
     return known
-
-
-def _roster_sent(state: Round) -> bytes:
-    """The digest of the list that was sent; empty before, and once the state does not need the list any more."""
-    match state:
-        case (
-            ssa.Closed()
-            | ssa.Rostered()
-            | ssa.Proved()
-            | ssa.Verified()
-            | ssa.Tallied()
-            | ssa.Chosen()
-            | ssa.Committed()
-        ):
-            return roster_digest(state.entries)
-        case _:
-            return b""
 
 
 def compare(ours: Known, theirs: Known) -> Verdict:

@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from fsl_async.protocols.ending import CloseRound, GaveUp, PeerAbort, PeerConclusion
-from fsl_async.protocols.machine import PeerEvent, State
+from fsl_async.protocols.ending import (
+    CloseRound,
+    GaveUp,
+    PeerAbort,
+    PeerConclusion,
+    RoundState,
+    Word,
+)
+from fsl_async.protocols.machine import PeerEvent
 
 Heard: TypeAlias = dict[str, bytes]
 """By what it was, the digest of what the peer has said."""
@@ -29,27 +36,40 @@ class Terms:
 # ---- states
 
 
-class Open(State, frozen=True, tag="Open"):
+class Open(RoundState, frozen=True, tag="Open"):
     """Clients retrieve."""
 
+    activity = "collecting"
+    waits_for = "the end of its time"
+    said = Word.TOSS_REVEAL
 
-class Closed(State, frozen=True, tag="Closed"):
+
+class Closed(RoundState, frozen=True, tag="Closed"):
     """We answer no further retrieval, and have said so; the peer's word is awaited."""
 
+    activity = "waiting"
+    waits_for = "{peer} to close it, too"
+    said = Word.CLOSING
+    may_give_up = True
 
-class Concluded(State, frozen=True, tag="Concluded"):
+
+class Concluded(RoundState, frozen=True, tag="Concluded"):
     """Both have closed; our outcome is sent, the peer's is awaited. This server cannot abandon the round any more."""
+
+    activity = "waiting"
+    waits_for = "{peer}'s outcome"
+    said = Word.CONCLUSION
 
     heard: Heard
 
 
-class Done(State, frozen=True, tag="Done"):
+class Done(RoundState, frozen=True, tag="Done"):
     """Both servers know that the round is over."""
 
     heard: Heard
 
 
-class Aborted(State, frozen=True, tag="Aborted"):
+class Aborted(RoundState, frozen=True, tag="Aborted"):
     """Aborted before both had closed."""
 
     explanation: str

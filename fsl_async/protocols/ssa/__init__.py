@@ -77,6 +77,8 @@ from fsl_async.protocols.ssa.states import (
     Terms as Terms,
     Verified as Verified,
     heard_in as heard_in,
+    needed_in as needed_in,
+    roster_sent as roster_sent,
 )
 from fsl_async.protocols.ssa.transitions import (
     ACCEPTS as ACCEPTS,

@@ -5,7 +5,7 @@ A state holds what its successors need, and nothing else: a restarted server tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, TypeAlias
@@ -14,9 +14,16 @@ import msgspec
 
 from fsl_async.bounds import BoundTerms
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
-from fsl_async.protocols.ending import CloseRound, GaveUp, PeerAbort, PeerConclusion
+from fsl_async.protocols.ending import (
+    CloseRound,
+    GaveUp,
+    PeerAbort,
+    PeerConclusion,
+    RoundState,
+    Word,
+)
 from fsl_async.protocols.entries import Entries, packed, roster_digest
-from fsl_async.protocols.machine import Event, PeerEvent, State
+from fsl_async.protocols.machine import Event, PeerEvent
 from fsl_async.wire.client_digests import ClientDigests
 
 Listed: TypeAlias = Mapping[str, bytes]
@@ -65,60 +72,91 @@ class Terms:
 # ---- states
 
 
-class Open(State, frozen=True, tag="Open"):
+class Listing(RoundState, frozen=True):
+    """A state that still needs the list of the submissions that this server has."""
+
+    entries: Listed
+
+
+class Open(Listing, frozen=True, tag="Open"):
     """Clients submit."""
+
+    activity = "collecting"
+    waits_for = "clients"
+    said = Word.TOSS_REVEAL
 
     entries: Listed = msgspec.field(default_factory=Entries)
 
 
-class Closed(State, frozen=True, tag="Closed"):
+class Closed(Listing, frozen=True, tag="Closed"):
     """Our list is frozen and sent; the peer's is awaited."""
 
-    entries: Listed
+    activity = "waiting"
+    waits_for = "{peer}'s list of submissions"
+    said = Word.ROSTER
+    may_give_up = True
 
 
-class Closing(State, frozen=True, tag="Closing"):
+class Closing(Listing, frozen=True, tag="Closing"):
     """The peer has closed; `missing` of the submissions on its list are still on their way to us."""
 
-    entries: Listed
+    activity = "collecting"
+    waits_for = "submissions that {peer} has"
+    said = Word.TOSS_REVEAL
+
     theirs: Listed
     heard: Heard
     missing: int
 
 
-class Rostered(State, frozen=True, tag="Rostered"):
+class Rostered(Listing, frozen=True, tag="Rostered"):
     """The roster is agreed; its submissions are being evaluated."""
 
-    entries: Listed
+    activity = "computing"
+    waits_for = "evaluation"
+    said = Word.ROSTER
+
     roster: Listed
     excluded: dict[str, str]
     heard: Heard
 
 
-class Proved(State, frozen=True, tag="Proved"):
+class Proved(Listing, frozen=True, tag="Proved"):
     """Our proof digests are sent; the peer's are awaited."""
 
-    entries: Listed
+    activity = "waiting"
+    waits_for = "{peer}'s proof digests"
+    said = Word.PROOFS
+    may_give_up = True
+
     roster: Listed
     excluded: dict[str, str]
     proofs: Listed
     heard: Heard
 
 
-class Verified(State, frozen=True, tag="Verified"):
+class Verified(Listing, frozen=True, tag="Verified"):
     """It is settled who counts; our share is being summed, or first our share of the counts of contributors."""
 
-    entries: Listed
+    activity = "computing"
+    waits_for = "our share of the sum"
+    said = Word.PROOFS
+
     counted: Listed
     excluded: dict[str, str]
     proofs: Listed
     heard: Heard
 
 
-class Tallied(State, frozen=True, tag="Tallied"):
+class Tallied(Listing, frozen=True, tag="Tallied"):
     """Our share of the counts of contributors is sent; the peer's is awaited."""
 
-    entries: Listed
+    activity = "waiting"
+    waits_for = "{peer}'s counts of contributors"
+    said = Word.COUNTS
+    may_give_up = True
+    reveals = True
+
     counted: Listed
     excluded: dict[str, str]
     proofs: Listed
@@ -126,10 +164,14 @@ class Tallied(State, frozen=True, tag="Tallied"):
     heard: Heard
 
 
-class Chosen(State, frozen=True, tag="Chosen"):
+class Chosen(Listing, frozen=True, tag="Chosen"):
     """Both shares of the counts are known, and so which rows are opened; our share of these is being summed."""
 
-    entries: Listed
+    activity = "computing"
+    waits_for = "our share of the sum"
+    said = Word.COUNTS
+    reveals = True
+
     counted: Listed
     excluded: dict[str, str]
     proofs: Listed
@@ -137,11 +179,14 @@ class Chosen(State, frozen=True, tag="Chosen"):
     heard: Heard
 
 
-class Committed(State, frozen=True, tag="Committed"):
+class Committed(Listing, frozen=True, tag="Committed"):
     """Our commitment is sent; the peer's is awaited. From here on this server cannot abandon the round."""
 
+    activity = "waiting"
+    waits_for = "{peer}'s commitment"
+    said = Word.COMMITMENT
+
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
-    entries: Listed
     counted: Listed
     excluded: dict[str, str]
     proofs: Listed
@@ -151,8 +196,13 @@ class Committed(State, frozen=True, tag="Committed"):
     counts: Counts = ()
 
 
-class Revealed(State, frozen=True, tag="Revealed"):
+class Revealed(RoundState, frozen=True, tag="Revealed"):
     """Both commitments are known and our share is sent; the peer's is awaited."""
+
+    activity = "waiting"
+    waits_for = "{peer}'s share"
+    said = Word.SHARE
+    reveals = True
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
     counted: Listed
@@ -164,8 +214,13 @@ class Revealed(State, frozen=True, tag="Revealed"):
     counts: Counts = ()
 
 
-class Combined(State, frozen=True, tag="Combined"):
+class Combined(RoundState, frozen=True, tag="Combined"):
     """Both shares are known; the update is being applied."""
+
+    activity = "computing"
+    waits_for = "the update"
+    said = Word.SHARE
+    reveals = True
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
     counted: Listed
@@ -177,8 +232,13 @@ class Combined(State, frozen=True, tag="Combined"):
     counts: Counts = ()
 
 
-class Concluded(State, frozen=True, tag="Concluded"):
+class Concluded(RoundState, frozen=True, tag="Concluded"):
     """Our outcome is sent; the peer's is awaited."""
+
+    activity = "waiting"
+    waits_for = "{peer}'s outcome"
+    said = Word.CONCLUSION
+    reveals = True
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
     share: bytes
@@ -187,22 +247,26 @@ class Concluded(State, frozen=True, tag="Concluded"):
     heard: Heard
 
 
-class Done(State, frozen=True, tag="Done"):
+class Done(RoundState, frozen=True, tag="Done"):
     """Both servers arrived at the same outcome."""
+
+    reveals = True
 
     outcome: bytes
     heard: Heard
 
 
-class Differed(State, frozen=True, tag="Differed"):
+class Differed(RoundState, frozen=True, tag="Differed"):
     """The task's own rule gave the servers different outcomes: both keep the model that they had."""
+
+    reveals = True
 
     outcome: bytes
     theirs: bytes
     heard: Heard
 
 
-class Aborted(State, frozen=True, tag="Aborted"):
+class Aborted(RoundState, frozen=True, tag="Aborted"):
     """Aborted before anything was revealed."""
 
     explanation: str
@@ -234,6 +298,24 @@ def heard_in(state: Round) -> Heard:
             return {}
         case _:
             return state.heard
+
+
+def roster_sent(state: RoundState) -> bytes:
+    """The digest of the list that was sent; empty before, and once the state does not need the list any more."""
+    return roster_digest(state.entries) if isinstance(state, Listing) and state.said >= Word.ROSTER else b""
+
+
+def needed_in(state: Round) -> Iterable[str]:
+    """Whose submissions must be in the sum, or may come to be."""
+    match state:
+        case Open(entries=clients) | Closed(entries=clients) | Closing(entries=clients):
+            return clients
+        case Rostered(roster=clients) | Proved(roster=clients):
+            return clients
+        case Verified(counted=clients) | Tallied(counted=clients) | Chosen(counted=clients):
+            return clients
+        case _:
+            return ()
 
 
 # ---- events

@@ -5,7 +5,7 @@ A round that finds a union is one of these, too; it answers no retrievals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, assert_never
 
@@ -45,12 +45,6 @@ from parties.server.round.start import RoundStart
 from parties.server.round.timers import Timers
 from parties.server.round.tools import Tools
 from parties.storage.store import Change
-
-SPENDING: Final = (ssa.Tallied, ssa.Chosen, ssa.Revealed, ssa.Combined, ssa.Concluded, ssa.Done, ssa.Differed)
-"""The states in which something of the sum has been sent, or is about to be: this server's share of it or, where they
-are exchanged, of the counts of contributors. The first of them charges the round, and the others nothing more.
-"""
-
 
 LONG_LIST: Final = 10_000
 """Clients on a list that is judged beside the event loop: to compare 100,000 takes 0.1 to 0.3 s."""
@@ -288,7 +282,7 @@ class Aggregation:
             self.claims.enter(event.client, event.digest)
         if type(self.state) is not type(before):
             self.claims.wake()
-        if isinstance(self.state, SPENDING):
+        if self.state.reveals:
             self._tools.ledger.adopt(self._begun.config.number)
         if isinstance(self.state, ssa.Differed):
             self._computation.withdraw(difference(self._begun.config, self.terms.server, self.state))
@@ -304,7 +298,7 @@ class Aggregation:
 
     def begin(self) -> None:
         """Begin to compute, on the submissions that are in, and on whatever comes."""
-        self._computation.begin(_still_needed(self.state))
+        self._computation.begin(ssa.needed_in(self.state))
 
     def seen(self, event: Event) -> Iterator[Evidence | Warned]:
         """What an event, which is about to be taken, shows about clients."""
@@ -317,7 +311,7 @@ class Aggregation:
         if isinstance(event, ssa.Submitted):
             return []
         config, changes = self._begun.config, self._computation.own_changes(event)
-        if isinstance(self.after(event), SPENDING):
+        if self.after(event).reveals:
             changes += self._tools.ledger.changes(config.number, config.round_id())
         return changes
 
@@ -440,16 +434,3 @@ class Aggregation:
 def _entries(state: ssa.Round) -> Mapping[str, bytes]:
     """Whose submissions are in, while more can come."""
     return state.entries if isinstance(state, ssa.Open | ssa.Closing) else {}
-
-
-def _still_needed(state: ssa.Round) -> Iterable[str]:
-    """Whose submissions must be in the sum, or may come to be."""
-    match state:
-        case ssa.Open(entries=clients) | ssa.Closed(entries=clients) | ssa.Closing(entries=clients):
-            return clients
-        case ssa.Rostered(roster=clients) | ssa.Proved(roster=clients):
-            return clients
-        case ssa.Verified(counted=clients) | ssa.Tallied(counted=clients) | ssa.Chosen(counted=clients):
-            return clients
-        case _:
-            return ()

@@ -34,10 +34,9 @@ from parties.server.round.outbox import Outbox
 from parties.server.round.quota import RoundQuota
 from parties.server.round.records import RoundRecords
 from parties.server.round.start import RoundStart
-from parties.server.round.timers import Timers
-from parties.server.round.times import ACTIVITIES, Stopwatch
+from parties.server.round.timers import Timers, waiting_for
+from parties.server.round.times import Stopwatch
 from parties.server.round.tools import Tools
-from parties.server.round.waiting import waiting_for
 from parties.server.store_layout import KnownPart
 from parties.status import PastRound, RoundStatus
 from parties.storage.decoding import decode_stored, replaying
@@ -155,16 +154,15 @@ class RoundRun:
 
     def status(self) -> RoundStatus:
         """How the round stands, for people."""
-        state = type(self.state).__name__
         return RoundStatus(
             number=self.config.number,
             round_id=self.round_id,
             protocol=self.config.protocol,
-            state=state,
+            state=type(self.state).__name__,
             opened_at=self._begun.opened_at,
-            activity=ACTIVITIES.get(state, "waiting"),
-            since=self._stopwatch.since(state),
-            times=self._stopwatch.times(state, self._tools.clock()),
+            activity=self.state.activity or "waiting",
+            since=self._stopwatch.since(self.state),
+            times=self._stopwatch.times(self.state, self._tools.clock()),
             evaluating=self.course.seconds,
             closes_at=self._begun.closes_at,
             submissions=self.course.submissions,
@@ -208,7 +206,7 @@ class RoundRun:
             protocol=self.config.protocol,
             opened_at=self._begun.opened_at,
             settled_at=now,
-            times=self._stopwatch.times(type(self.state).__name__, now),
+            times=self._stopwatch.times(self.state, now),
             evaluating=self.course.seconds,
             concluded=self.course.concluded,
         )
@@ -239,7 +237,7 @@ class RoundRun:
     async def begin(self) -> None:
         """Take up what is recorded, and set to work; nothing is recorded of a round that has just opened."""
         await self.replay()
-        await self._stopwatch.resume(self.records.store, type(self.state).__name__, self._tools.clock())
+        await self._stopwatch.resume(self.records.store, self.state, self._tools.clock())
         await self._restore_requests()
         self._tools.nursery.start_soon(self.outbox.forward_mended)
         self.course.begin()
@@ -298,7 +296,7 @@ class RoundRun:
                 warnings.append(seen)
             else:
                 await self._tools.evidence.keep(seen)
-        measured = self._stopwatch.moved(type(before).__name__, type(after).__name__, self._tools.clock())
+        measured = self._stopwatch.moved(before, after, self._tools.clock())
         changes = [*course.changes(event), *self._stopwatch.changes(measured)]
         records = [Record(self._journal, msgspec.msgpack.encode(each)) for each in events]
         await self.records.own.commit(*changes, *records)

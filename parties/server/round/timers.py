@@ -16,7 +16,6 @@ from fsl_async.protocols.reconciliation import Round
 from parties.server.round.records import RoundRecords
 from parties.server.round.start import RoundStart
 from parties.server.round.tools import Tools
-from parties.server.round.waiting import awaits_peer
 
 
 class Timers:
@@ -67,3 +66,29 @@ class Timers:
         if type(self._state()) is type(state) and awaits_peer(state, self._records.awaits_any):
             waited = f"{self._peer} was awaited in state {type(state).__name__} for {self._tools.patience:g} s"
             await self._tools.report(self._round_id, GaveUp(waited))
+
+
+def awaits_peer(state: Round, lacks_parts: bool) -> bool:
+    """Whether the round cannot continue before the peer sends something, and may still be aborted.
+
+    Args:
+        state: the round's.
+        lacks_parts: whether a restart has lost public parts that the peer has yet to forward again.
+    """
+    return state.may_give_up or _cannot_evaluate(state, lacks_parts)
+
+
+def waiting_for(state: Round, lacks_parts: bool, peer: str) -> str:
+    """What has to come before the round continues, for people; empty if the round is over.
+
+    Args:
+        state: the round's.
+        lacks_parts: as above.
+        peer: the other server's name.
+    """
+    lacking = _cannot_evaluate(state, lacks_parts)
+    return f"submissions that {peer} forwards again" if lacking else state.waits_for.format(peer=peer)
+
+
+def _cannot_evaluate(state: Round, lacks_parts: bool) -> bool:
+    return lacks_parts and isinstance(state, ssa.Rostered | ssa.Verified | ssa.Chosen)

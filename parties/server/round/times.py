@@ -1,34 +1,19 @@
 """How long a round collects, computes and waits, as its server measures it; stored, so that a restart loses none of it.
 
 Rules: the clock is read when the round's machine changes its state, and what was measured is in the same commit as the
-event that changed it. A state has the same name in every protocol's machine, and means the same there.
+event that changed it.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
-from parties.status import Activity, RoundTimes
+from fsl_async.protocols.ending import Activity, RoundState
+from parties.status import RoundTimes
 from parties.storage.decoding import decode_stored
 from parties.storage.store import Put, Store
-
-ACTIVITIES: Final[dict[str, Activity]] = {
-    "Open": "collecting",
-    "Closing": "collecting",
-    "Closed": "waiting",
-    "Rostered": "computing",
-    "Proved": "waiting",
-    "Verified": "computing",
-    "Tallied": "waiting",
-    "Chosen": "computing",
-    "Committed": "waiting",
-    "Revealed": "waiting",
-    "Combined": "computing",
-    "Concluded": "waiting",
-}
-"""What a server does in each state of a round that is not over."""
 
 
 class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,7 +47,7 @@ class Stopwatch:
         self._key = key
         self._measured = Measured(RoundTimes(), opened_at)
 
-    async def resume(self, store: Store, state: str, now: float) -> None:
+    async def resume(self, store: Store, state: RoundState, now: float) -> None:
         """Continue after a restart, in the state that the server's records lead to.
 
         Raises:
@@ -70,12 +55,12 @@ class Stopwatch:
         """
         if await store.keys(self._key):
             self._measured = decode_stored(await store.blob(self._key), Measured, self._key)
-            if ACTIVITIES.get(state) != "collecting":
+            if state.activity != "collecting":
                 self._measured = self._measured.until(now, None)
 
-    def moved(self, before: str, after: str, now: float) -> Measured:
+    def moved(self, before: RoundState, after: RoundState, now: float) -> Measured:
         """What is measured when the machine goes from a state to another one; `adopt` it once it is stored."""
-        return self._measured if before == after else self._measured.until(now, ACTIVITIES.get(before))
+        return self._measured if type(before) is type(after) else self._measured.until(now, before.activity)
 
     def changes(self, measured: Measured) -> list[Put]:
         """The change that stores it, if there is anything new."""
@@ -85,13 +70,12 @@ class Stopwatch:
         """Continue from what is stored."""
         self._measured = measured
 
-    def times(self, state: str, now: float) -> RoundTimes:
+    def times(self, state: RoundState, now: float) -> RoundTimes:
         """The round's time so far."""
-        activity = ACTIVITIES.get(state)
-        return self._measured.until(now, activity).times if activity else self._measured.times
+        return self._measured.until(now, state.activity).times if state.activity else self._measured.times
 
-    def since(self, state: str) -> float:
+    def since(self, state: RoundState) -> float:
         """Since when the round collects, or since when it does not any more, in seconds since 1970."""
-        if ACTIVITIES.get(state) == "collecting":
+        if state.activity == "collecting":
             return self._opened_at
         return self._opened_at + self._measured.times.collecting

@@ -6,8 +6,10 @@ import inspect
 from collections.abc import Iterator
 
 from fsl_async.protocols.catalogue import machines
+from fsl_async.protocols.ending import RoundState
 from fsl_async.protocols.machine import Event, PeerEvent, State
 from fsl_async.protocols.psr.client import OfSession
+from fsl_async.protocols.ssa.states import Listing
 
 STORED = {
     "assembly": "Assembled Direct DirectOnly Expecting Mismatched Public PublicOnly",
@@ -29,6 +31,9 @@ STORED = {
 """By module of `fsl_async.protocols`, the stored names of its states and events in alphabetical order."""
 
 
+BASES = {PeerEvent, RoundState, Listing}
+
+
 def below(base: type) -> Iterator[type]:
     for kind in base.__subclasses__():
         yield kind
@@ -36,10 +41,10 @@ def below(base: type) -> Iterator[type]:
 
 
 def declared() -> Iterator[type[State | Event]]:
-    """Every state and event of the package; `PeerEvent` is a base that nobody stores."""
+    """Every state and event of the package; nobody stores their bases."""
     machines()
     for kind in (*below(State), *below(Event)):
-        if kind.__module__.startswith("fsl_async.") and kind is not PeerEvent:
+        if kind.__module__.startswith("fsl_async.") and kind not in BASES:
             yield kind
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsl_async import PeerViolationError
-from fsl_async.protocols.reconciliation import Word
+from fsl_async.protocols.ending import Word
 from fsl_async.wire.codec import CONTROL_LIMIT, DEPTH_LIMIT, bulk_overhead, decode, encode
 from fsl_async.wire.messages import (
     AskOutcome,

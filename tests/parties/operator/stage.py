@@ -9,6 +9,7 @@ import msgspec
 from fsl_async.config import BlockModel
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError
+from fsl_async.protocols import ssa
 from parties.events import (
     ClientLeft,
     ClientMet,
@@ -28,7 +29,7 @@ from parties.events import (
 )
 from parties.operator import Log, ObserverSetup, OneTask, OperatorObserver, Place
 from parties.outcome import Aborted, Done, RoundReport
-from parties.server.round.times import ACTIVITIES, Measured
+from parties.server.round.times import Measured
 from parties.status import (
     BlobsStatus,
     EngineStatus,
@@ -49,6 +50,10 @@ PLACES = (
     Place("Example Hospital", "s0.hospital.example.org:7000"),
     Place("Beispiel-Institut für Statistik", "s1.statistik.example.org:7000"),
 )
+
+
+ACTIVITIES = {state.__name__: state.activity for state in ssa.MACHINE.states if state.activity}
+"""What a server does in each state of a round that is not over."""
 
 
 class Stage:

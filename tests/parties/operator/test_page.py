@@ -19,11 +19,19 @@ from fsl_async.protocols import ssa
 from parties.events import Warned
 from parties.operator import OneTask, serve_operator
 from parties.operator.metrics import EXCLUSIONS
-from parties.server.round.times import ACTIVITIES
 from tests import ROOT
 from tests.parties.operator.browser import MISSING, Browser, browser
 from tests.parties.operator.paper import Paper
-from tests.parties.operator.stage import NASTY, Host, Stage, play_blobs, play_computing, play_day, play_workers
+from tests.parties.operator.stage import (
+    ACTIVITIES,
+    NASTY,
+    Host,
+    Stage,
+    play_blobs,
+    play_computing,
+    play_day,
+    play_workers,
+)
 from tests.parties.operator.test_real_server import CLIENTS, Observed, take_part
 
 PAGE = ROOT / "parties" / "operator" / "page"
@@ -607,7 +615,7 @@ def test_nothing_is_loaded_from_elsewhere_and_nothing_is_inline():
 
 def test_words_know_every_state_and_reason():
     words = (PAGE / "labels.js").read_text(encoding="utf-8")
-    for name in (*(state.__name__ for state in ssa.ACCEPTS), *ACTIVITIES, *EXCLUSIONS):
+    for name in (*(state.__name__ for state in ssa.ACCEPTS), *EXCLUSIONS):
         assert re.search(rf"^  {name}: ", words, re.MULTILINE), name
 
 

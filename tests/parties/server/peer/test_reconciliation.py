@@ -8,7 +8,8 @@ import pytest
 import trio
 
 from fsl_async.error_groups import leaves
-from fsl_async.protocols.reconciliation import Agreed, Apart, Behind, PeerBehind, Word, compare
+from fsl_async.protocols.ending import Word
+from fsl_async.protocols.reconciliation import Agreed, Apart, Behind, PeerBehind, compare
 from fsl_async.wire.messages import Known
 from parties.events import PeerMet, ServerEvent, Warned
 from parties.server.server import Server
