@@ -53,8 +53,8 @@ class RoundTimes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         collecting: clients could submit or retrieve, at the end perhaps only those that the other server waits for.
         computing: this server computed, and waited for nobody.
         waiting: this server waited for the other one.
-        interrupted: from the last recorded step to a restart, once collecting was over: what of it the server ran for
-            is not known.
+        interrupted: once collecting was over: from the last recorded step to a restart (what of it the server ran for
+            is not known), and while this server's own store or blobs held it up.
     """
 
     collecting: Seconds = 0.0

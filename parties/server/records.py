@@ -10,7 +10,7 @@ from parties.server.recent_parts import RecentParts
 from parties.server.sessions import Sessions
 from parties.server.setup import ServerSetup
 from parties.server.waiting_blobs import PatientBlobs
-from parties.server.waiting_store import PatientStore
+from parties.server.waiting_store import PatientStore, Standstill
 
 
 class ServerRecords:
@@ -19,6 +19,7 @@ class ServerRecords:
     Attributes:
         store: the server's store, for what the server records of its own accord: it waits for room.
         blobs: likewise, for clients' bulk.
+        standstill: what of either waits, and how long it has.
         recent: public parts that its clients' connections have put a moment ago.
         enrolment: the clients that the server knows.
         sessions: the trees that outlive their round, where the task's selection is fixed.
@@ -28,8 +29,9 @@ class ServerRecords:
     """
 
     def __init__(self, setup: ServerSetup) -> None:
-        self.store = PatientStore(setup.store, setup.observe)
-        self.blobs = PatientBlobs(setup.bulk, setup.observe)
+        self.standstill = Standstill(setup.observe)
+        self.store = PatientStore(setup.store, self.standstill)
+        self.blobs = PatientBlobs(setup.bulk, self.standstill, setup.observe)
         self.recent = RecentParts(setup.recent)
         self.enrolment = Enrolment(
             setup.name, setup.task.digest(), setup.registry, setup.policy, setup.store, setup.observe

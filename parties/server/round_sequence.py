@@ -347,6 +347,7 @@ class RoundSequence:
                 link=self._link,
                 report=self._inbox.post,
                 observe=setup.observe,
+                standstill=records.standstill,
                 clock=setup.clock,
                 rule=self._rule,
                 grace=setup.schedule.grace,

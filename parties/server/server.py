@@ -363,7 +363,8 @@ class Server:
 
     def state_name(self) -> str:
         """What the server is doing, for people."""
-        return self.rounds.state_name()
+        held_up = self.records.standstill.what
+        return self.rounds.state_name() + (f"; held up by {held_up}" if held_up else "")
 
     def status(self) -> ServerStatus:
         """How the server stands, for people."""

@@ -9,11 +9,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
-import trio
-
 from fsl_async.digests import Buffer
 from parties.events import Observer, Warned
-from parties.server.waiting_store import PAUSE
+from parties.server.waiting_store import Standstill
 from parties.status import BlobsStatus
 from parties.storage.blobs.blobs import Blobs, BlobsAwayError, Usage
 from parties.storage.store import DiskFullError
@@ -26,13 +24,14 @@ class PatientBlobs(Blobs):
 
     Args:
         blobs: the blobs.
-        observe: hears when a call has to wait, once until all that waited have gone on.
+        standstill: takes note of what has to wait.
+        observe: hears what could not be erased.
     """
 
-    def __init__(self, blobs: Blobs, observe: Observer) -> None:
+    def __init__(self, blobs: Blobs, standstill: Standstill, observe: Observer) -> None:
         self._blobs = blobs
+        self._standstill = standstill
         self._observe = observe
-        self._waiting = 0
         self._to_erase: set[str] = set()
 
     async def put(self, name: str, *pieces: Buffer, durable: bool = True) -> None:
@@ -86,17 +85,4 @@ class PatientBlobs(Blobs):
 
     async def _patiently(self, call: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Make a call until there is room and the blobs can be reached."""
-        waits = False
-        try:
-            while True:
-                try:
-                    return await call()
-                except (DiskFullError, BlobsAwayError) as error:
-                    if not self._waiting:
-                        explanation = f"{error}; the server waits, and then resumes"
-                        self._observe(Warned(about="blobs", explanation=explanation))
-                    self._waiting += not waits
-                    waits = True
-                await trio.sleep(PAUSE)
-        finally:
-            self._waiting -= waits
+        return await self._standstill.outlast(call, "blobs", DiskFullError, BlobsAwayError)

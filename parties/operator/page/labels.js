@@ -57,7 +57,7 @@ export const TIMES = {
   collecting: "collecting",
   computing: "computing",
   waiting: "waiting for",
-  interrupted: "interrupted by a restart",
+  interrupted: "interrupted by a restart or a full disk",
 };
 
 export const ENDED = { done: "done", aborted: "aborted", refused: "sum refused" };

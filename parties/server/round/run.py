@@ -86,7 +86,7 @@ class RoundRun:
         self._met = False
         self._timers = Timers(begun, records, tools, lambda: self.state)
         self._journal = f"{records.prefix}/events"
-        self._stopwatch = Stopwatch(begun.opened_at, f"{records.prefix}/times")
+        self._stopwatch = Stopwatch(begun.opened_at, f"{records.prefix}/times", lambda: tools.standstill.seconds)
 
     # ---- how it stands
 
@@ -174,7 +174,9 @@ class RoundRun:
         )
 
     def _waiting_for(self) -> str:
-        """Whom or what it waits for, for people."""
+        """Whom or what it waits for, for people: while the server itself is held up, for nobody else."""
+        if self._tools.standstill.what:
+            return self._tools.standstill.what
         drawn = self._begun.drawn
         if drawn is not None and self.is_open:
             return f"{len(drawn) - self.course.submissions} of the {len(drawn)} clients that were drawn"

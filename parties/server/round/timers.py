@@ -62,7 +62,11 @@ class Timers:
         await self._tools.report(self._round_id, ssa.GraceOver())
 
     async def _lose_patience(self, state: Round) -> None:
+        stood = self._tools.standstill.seconds
         await trio.sleep(self._tools.patience)
+        while (longer := self._tools.standstill.seconds - stood) > 0:  # it was not the peer that was awaited
+            stood += longer
+            await trio.sleep(longer)
         if type(self._state()) is type(state) and awaits_peer(state, self._records.awaits_any):
             waited = f"{self._peer} was awaited in state {type(state).__name__} for {self._tools.patience:g} s"
             await self._tools.report(self._round_id, GaveUp(waited))

@@ -6,6 +6,7 @@ event that changed it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -40,11 +41,15 @@ class Stopwatch:
     Args:
         opened_at: when the round opened, in seconds since 1970.
         key: where what it has measured is stored.
+        held_up: for how many seconds this server's own store or blobs have held it up; it did not wait for the other
+            one meanwhile.
     """
 
-    def __init__(self, opened_at: float, key: str) -> None:
+    def __init__(self, opened_at: float, key: str, held_up: Callable[[], float] = lambda: 0.0) -> None:
         self._opened_at = opened_at
         self._key = key
+        self._held_up = held_up
+        self._before = self._until_now = held_up()
         self._measured = Measured(RoundTimes(), opened_at)
 
     async def resume(self, store: Store, state: RoundState, now: float) -> None:
@@ -60,7 +65,10 @@ class Stopwatch:
 
     def moved(self, before: RoundState, after: RoundState, now: float) -> Measured:
         """What is measured when the machine goes from a state to another one; `adopt` it once it is stored."""
-        return self._measured if type(before) is type(after) else self._measured.until(now, before.activity)
+        if type(before) is type(after):
+            return self._measured
+        self._until_now = self._held_up()
+        return self._until(now, before.activity)
 
     def changes(self, measured: Measured) -> list[Put]:
         """The change that stores it, if there is anything new."""
@@ -68,11 +76,18 @@ class Stopwatch:
 
     def adopt(self, measured: Measured) -> None:
         """Continue from what is stored."""
-        self._measured = measured
+        self._measured, self._before = measured, self._until_now
+
+    def _until(self, now: float, activity: Activity | None) -> Measured:
+        """What is measured with the time up to now: what held the server up goes last, as an interruption."""
+        if activity == "collecting":  # of clients, who come back
+            return self._measured.until(now, activity)
+        held_up, since = self._held_up() - self._before, self._measured.since
+        return self._measured.until(max(min(since, now), now - held_up), activity).until(now, None)
 
     def times(self, state: RoundState, now: float) -> RoundTimes:
         """The round's time so far."""
-        return self._measured.until(now, state.activity).times if state.activity else self._measured.times
+        return self._until(now, state.activity).times if state.activity else self._measured.times
 
     def since(self, state: RoundState) -> float:
         """Since when the round collects, or since when it does not any more, in seconds since 1970."""

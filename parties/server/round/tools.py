@@ -17,6 +17,7 @@ from parties.server.evidence import EvidenceBook
 from parties.server.ledger import Ledger
 from parties.server.peer.link import PeerLink
 from parties.server.round.engine import Engine
+from parties.server.waiting_store import Standstill
 
 
 class Tools(msgspec.Struct, frozen=True):
@@ -34,6 +35,7 @@ class Tools(msgspec.Struct, frozen=True):
         link: to the peer.
         report: takes a round's id and an event of ours to the server's own task.
         observe: takes what happens, for the operator.
+        standstill: what of the server's own store or blobs waits, and how long it has.
         clock: seconds since 1970.
         rule: the task's own rule; None where it has none.
         grace: seconds to wait for submissions that only the peer holds in full.
@@ -51,6 +53,7 @@ class Tools(msgspec.Struct, frozen=True):
     link: PeerLink
     report: Callable[[bytes, Event], Awaitable[None]]
     observe: Observer
+    standstill: Standstill
     clock: Callable[[], float]
     rule: OwnRule | None
     grace: float

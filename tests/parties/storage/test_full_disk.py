@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import inf
 
 import pytest
 import trio
@@ -21,10 +22,14 @@ from parties.server.admission import Anyone
 from parties.server.refusals import RequestRefusedError
 from parties.server.round.quota import LIMITS, Counted
 from parties.server.round.records import round_bytes
+from parties.server.waiting_store import PAUSE
 from parties.storage.sqlite_store import SqliteStore, StoreLostError
 from parties.storage.store import Change, DiskFullError, MemoryStore, Put, Record
 from tests.support.shop import TASK, Basket, Shop, assert_exact, opened, take_part
 from transport import BusyError, MemoryNetwork
+
+PATIENCE = 20.0
+"""Seconds that S0 waits for S1, which waits for it without end."""
 
 Test = Callable[[Change], bool]
 
@@ -77,7 +82,14 @@ class Full(Shop):
     happenings: list[ServerEvent] = field(default_factory=list)
 
     def setup_of(self, index):
-        return replace(super().setup_of(index), store=self.disks[index], observe=self.happenings.append)
+        setup = super().setup_of(index)
+        return replace(
+            setup,
+            store=self.disks[index],
+            observe=self.happenings.append,
+            clock=trio.current_time,
+            schedule=replace(setup.schedule, patience=inf if index else PATIENCE),
+        )
 
     def client(self, name, **changes):
         return super().client(name, transport=self.transports[0], **changes)
@@ -173,6 +185,31 @@ async def test_what_the_server_records_itself_waits_for_room_and_nothing_is_lost
     assert 1 <= len(shop.told(Warned)) <= 3
     if name != "parts/":  # which of them clients bring to this server is a matter of chance
         assert all("the server waits" in warned.explanation for warned in shop.told(Warned))
+
+
+async def test_while_its_own_disk_is_full_a_server_waits_for_nobody_else(shop, autojump_clock):
+    """It says so, no such second is one of waiting for the other server, and the round is not given up for it."""
+    disk, server = shop.disks[0], shop.servers[0]
+    async with opened(*(shop.client(name, patience=float("inf")) for name in ("anna", "ben"))) as clients:
+        for client in clients:
+            await take_part(client)
+        run = await server.next_round(0)
+        disk.refuses = lambda change: isinstance(change, Record) and "/events" in change.journal and not run.is_open
+        async with trio.open_nursery() as nursery:
+
+            async def see_it_through() -> None:
+                assert_exact(await shop.finish_round(), "anna", "ben")
+
+            nursery.start_soon(see_it_through)
+            await trio.sleep(5 * PATIENCE)
+            status = server.status()
+            assert status.round.state == "Closed"
+            assert status.round.waiting_for == "this server's own store, out of room or of reach"
+            assert status.waiting_for == "round 1: Closed; held up by this server's own store, out of room or of reach"
+            disk.refuses = nothing
+        (past,) = await server.past_rounds()
+        assert past.times.waiting < 2 * PAUSE < 4 * PATIENCE < past.times.interrupted
+        assert "held up" not in server.status().waiting_for
 
 
 async def test_a_server_whose_disk_is_full_can_be_stopped_with_much_on_its_way(autojump_clock):

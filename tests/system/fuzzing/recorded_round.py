@@ -27,6 +27,7 @@ from parties.server.round.run import RoundRun
 from parties.server.round.shares import ShareRecords
 from parties.server.round.start import RoundStart
 from parties.server.round.tools import Tools
+from parties.server.waiting_store import Standstill
 from parties.storage.blobs.in_store import StoreBlobs
 from parties.storage.store import MemoryStore, Record
 
@@ -85,6 +86,7 @@ def _tools(store: MemoryStore) -> Tools:
         link=_Link(),
         report=_unreported,
         observe=unobserved,
+        standstill=Standstill(unobserved),
         clock=lambda: 3.0,
         rule=None,
         grace=1.0,
