@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-__all__ = ["confine", "readable"]
+__all__ = ["confine", "landlock_version", "readable"]
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 """Numbers of system calls, the same on every processor."""
@@ -39,12 +39,10 @@ def confine(files: Iterable[str], writable: str) -> bool:
 
     Returns whether the kernel does so: without Landlock, nothing has changed.
     """
-    if sys.platform != "linux" or len(os.listdir("/proc/self/task")) != 1:
+    version = landlock_version()
+    if version < 1 or len(os.listdir("/proc/self/task")) != 1:
         return False
-    system = ctypes.CDLL(None, use_errno=True).syscall
-    version = system(CREATE_RULESET, None, ctypes.c_size_t(0), ASK_VERSION)
-    if version < 1:
-        return False
+    system = _system()
     handled = RIGHTS[max(since for since in RIGHTS if since <= version)]
     wanted = struct.pack("QQQ", handled, 0, SCOPES if version >= 6 else 0)
     rules = system(CREATE_RULESET, wanted, ctypes.c_size_t(len(wanted)), 0)
@@ -60,9 +58,20 @@ def confine(files: Iterable[str], writable: str) -> bool:
         os.close(rules)
 
 
+def landlock_version() -> int:
+    """Of this kernel's Landlock; less than 1 where it has none, or does not allow it to this process."""
+    if sys.platform != "linux":
+        return 0
+    return int(_system()(CREATE_RULESET, None, ctypes.c_size_t(0), ASK_VERSION))
+
+
 def readable(files: Iterable[str]) -> tuple[str, ...]:
     """Those of some files that this process can read."""
     return tuple(path for path in files if _opens(path))
+
+
+def _system() -> ctypes._NamedFuncPointer:
+    return ctypes.CDLL(None, use_errno=True).syscall
 
 
 def _programs() -> list[str]:

@@ -11,6 +11,7 @@ import trio
 from fsl_async import kernels
 from fsl_async.errors import FslError, MisuseError, StorageError
 from parties.cluster.cluster import Cluster, ClusterAwayError, Members, WorkerLostError
+from parties.cluster.confinement import landlock_version
 from parties.cluster.crew import PORTABLE, unfit
 from parties.cluster.first_contact import check_certificates
 from parties.cluster.orders import HelloReport, ReadOrder, ReadReport, decoded, encoded
@@ -20,7 +21,7 @@ from parties.deployment.compute import certificates_of, cluster_of
 from parties.settings.party_file import ServerFile
 from parties.settings.task_file import Deployment
 
-__all__ = ["certificates", "workers"]
+__all__ = ["certificates", "confinement", "workers"]
 
 ANSWER_SECONDS = 60.0
 """A worker that computes takes a while to answer."""
@@ -37,6 +38,22 @@ def certificates(file: ServerFile) -> str:
         return f"none: {file.compute.scheduler} is on this host"
     ca, certificate, key = found
     return f"{certificate} with {key}, under the authority of {ca}: whoever holds one of its certificates is trusted"
+
+
+def confinement() -> str:
+    """The process that talks to Dask can be kept from the server's files.
+
+    Raises:
+        Doubt: the kernel cannot do that, or does not allow it here; a server starts all the same.
+    """
+    version = landlock_version()
+    if version < 1:
+        raise Doubt(
+            "this kernel has no Landlock, or does not allow it here: the process that talks to Dask can then read what "
+            "the server can, so whoever has a certificate of the cluster can read the server's secrets; use Linux 5.13 "
+            "or later with Landlock, or trust the whole cluster as the server itself"
+        )
+    return f"the process that talks to Dask is kept from the server's files, by Landlock {version}"
 
 
 async def workers(file: ServerFile, deployment: Deployment) -> str:

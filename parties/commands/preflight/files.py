@@ -171,7 +171,9 @@ def rounds(file: ServerFile, task: Task) -> str:
         ends.append(f"after {file.rounds.seconds:g} s")
     text = f"a round runs {task.protocol} and closes {' or '.join(ends)}"
     if task.protocol != "psr" and (file.rounds.clients or task.max_clients) <= task.quorum:
-        return f"{text}: as few as it needs, so that one which is not counted aborts it; let it close after some more"
+        raise Doubt(
+            f"{text}: as few as it needs, so that one which is not counted aborts it; let it close after some more"
+        )
     return text
 
 

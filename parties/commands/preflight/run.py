@@ -121,6 +121,7 @@ def _of_compute(file: ServerFile, deployment: Deployment) -> list[tuple[str, Che
         return []
     return [
         ("certificates", _plain(compute.certificates, file)),
+        ("confinement", _plain(compute.confinement)),
         ("workers", partial(compute.workers, file, deployment)),
     ]
 

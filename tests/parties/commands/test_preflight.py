@@ -21,7 +21,7 @@ import pytest
 import trio
 
 from parties.commands.application import main
-from parties.commands.preflight import Finding, Verdict, bulk, host, others, passed, preflight
+from parties.commands.preflight import Finding, Verdict, bulk, compute, host, others, passed, preflight
 from parties.commands.report import ExitCode
 from parties.deployment.server import server_setup
 from parties.events import ConnectionFailed
@@ -281,7 +281,23 @@ async def test_too_few_clients_are_doubtful(folder):
 
 async def test_a_round_that_closes_with_as_few_as_it_needs_is_advised_to_wait_for_more(folder):
     assert "as few as it needs" not in (await found(folder / "S0"))["rounds"].text
-    assert "let it close after some more" in (await found(folder / "S0", FSL_ASYNC_ROUNDS_CLIENTS="2"))["rounds"].text
+    rounds = (await found(folder / "S0", FSL_ASYNC_ROUNDS_CLIENTS="2"))["rounds"]
+    assert rounds.verdict is DOUBTFUL
+    assert "let it close after some more" in rounds.text
+
+
+@pytest.mark.parametrize(("version", "verdict"), [(-1, DOUBTFUL), (4, GOOD)])
+async def test_a_kernel_that_cannot_confine_what_talks_to_a_cluster_is_doubtful(folder, monkeypatch, version, verdict):
+    async def nobody(*settings: object) -> str:
+        return "there is no scheduler to wait for"
+
+    monkeypatch.setattr(compute, "workers", nobody)
+    monkeypatch.setattr(compute, "landlock_version", lambda: version)
+    assert "confinement" not in await found(folder / "S0"), "there is no cluster"
+    cluster = {"FSL_ASYNC_COMPUTE_ENGINE": "dask", "FSL_ASYNC_COMPUTE_SCHEDULER": "tcp://127.0.0.1:9"}
+    confinement = (await found(folder / "S0", **cluster))["confinement"]
+    assert confinement.verdict is verdict
+    assert "Landlock" in confinement.text
 
 
 async def test_a_store_on_another_hosts_disk_is_found(folder, monkeypatch, tmp_path):
