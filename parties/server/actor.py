@@ -19,6 +19,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import assert_never
 
+import trio
+
 from fsl_async.errors import PeerViolationError
 from fsl_async.protocols import ssa
 from fsl_async.protocols.ending import CloseRound, GaveUp
@@ -42,7 +44,7 @@ from fsl_async.wire.messages import (
     TossReveal,
 )
 from parties.server.evidence import Evidence, EvidenceBook
-from parties.server.inbox import Entering, Gathered, Heard, Inbox, Item, Mark, Met, Ours, Said
+from parties.server.inbox import Entering, Gathered, Heard, Inbox, Item, Met, Ours, Said
 from parties.server.peer.forwarding import Forwarded, objection
 from parties.server.peer.link import PeerLink
 from parties.server.peer.reconciliation import Meeting
@@ -115,8 +117,8 @@ class Actor:
                     await self.take_submitted(round_id, [event for _, event in of_round])
             case Gathered(number=number):
                 await self._sequence.freeze(number)
-            case Mark(taken=taken):
-                taken.set()
+            case trio.Event():
+                item.set()
             case _:
                 assert_never(item)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import trio
@@ -51,14 +51,8 @@ class Gathered:
     number: int
 
 
-@dataclass(frozen=True)
-class Mark:
-    """What was posted before it has been taken when it is."""
-
-    taken: trio.Event = field(default_factory=trio.Event)
-
-
-Item: TypeAlias = Heard | Forwarded | Met | Ours | Entering | Gathered | Mark
+Item: TypeAlias = Heard | Forwarded | Met | Ours | Entering | Gathered | trio.Event
+"""An event of trio's is set when its turn comes: what was put in before it has been taken by then."""
 
 
 class Inbox:
@@ -79,17 +73,17 @@ class Inbox:
 
     async def all_taken(self) -> None:
         """Wait until everything posted so far has been taken, or the actor has ended."""
-        mark = Mark()
-        await self.put(mark)
-        await mark.taken.wait()
+        taken = trio.Event()
+        await self.put(taken)
+        await taken.wait()
 
     async def put(self, item: Item) -> None:
         """Put something in; an actor that has ended takes nothing, and the server ends with it."""
         try:
             await self._in.send(item)
         except trio.BrokenResourceError:
-            if isinstance(item, Mark):
-                item.taken.set()
+            if isinstance(item, trio.Event):
+                item.set()
 
     # ---- for the actor
 
@@ -103,8 +97,8 @@ class Inbox:
                 with suppress(trio.WouldBlock, trio.EndOfChannel):
                     while True:
                         item = self._out.receive_nowait()
-                        if isinstance(item, Mark):
-                            item.taken.set()
+                        if isinstance(item, trio.Event):
+                            item.set()
 
     def submitted(self) -> list[tuple[bytes, ssa.Submitted]]:
         """Take all submissions that wait, each with its round."""
