@@ -44,7 +44,7 @@ from fsl_async.wire.messages import (
     TossReveal,
 )
 from parties.server.evidence import Evidence, EvidenceBook
-from parties.server.inbox import Entering, Gathered, Heard, Inbox, Item, Met, Ours, Said
+from parties.server.inbox import Gathered, Heard, Inbox, Item, Ours, Said
 from parties.server.peer.forwarding import Forwarded, objection
 from parties.server.peer.link import PeerLink
 from parties.server.peer.reconciliation import Meeting
@@ -102,7 +102,7 @@ class Actor:
 
     async def _take(self, item: Item) -> None:
         match item:
-            case Met():
+            case "peer met":
                 self._resend()
             case Heard() | Forwarded() if not self._meeting.listens:
                 pass
@@ -112,7 +112,7 @@ class Actor:
                 self._take_forward(item)
             case Ours(round_id=round_id, event=event):
                 await self.take_own(round_id, event)
-            case Entering():
+            case "submissions wait":
                 for round_id, of_round in groupby(self._inbox.submitted(), itemgetter(0)):
                     await self.take_submitted(round_id, [event for _, event in of_round])
             case Gathered(number=number):

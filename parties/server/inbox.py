@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import trio
 
@@ -27,21 +27,11 @@ class Heard:
 
 
 @dataclass(frozen=True)
-class Met:
-    """The servers are connected (again)."""
-
-
-@dataclass(frozen=True)
 class Ours:
     """An event of our own for a round."""
 
     round_id: bytes
     event: Event
-
-
-@dataclass(frozen=True)
-class Entering:
-    """Submissions are stored, and wait to be entered in their round's list: all that do by then."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +41,10 @@ class Gathered:
     number: int
 
 
-Item: TypeAlias = Heard | Forwarded | Met | Ours | Entering | Gathered | trio.Event
+Notice: TypeAlias = Literal["peer met", "submissions wait"]
+"""The servers are connected (again); submissions are stored, and wait to be entered in their round's list."""
+
+Item: TypeAlias = Heard | Forwarded | Ours | Gathered | Notice | trio.Event
 """An event of trio's is set when its turn comes: what was put in before it has been taken by then."""
 
 
@@ -69,7 +62,7 @@ class Inbox:
             return
         self._submitted.append((round_id, event))
         if len(self._submitted) == 1:
-            await self.put(Entering())
+            await self.put("submissions wait")
 
     async def all_taken(self) -> None:
         """Wait until everything posted so far has been taken, or the actor has ended."""

@@ -6,7 +6,7 @@ from fsl_async.wire.codec import Received
 from fsl_async.wire.messages import Forward, FromPeer
 from parties.events import PeerLost, PeerMet
 from parties.server.admission import Enrolment
-from parties.server.inbox import Heard, Inbox, Met
+from parties.server.inbox import Heard, Inbox
 from parties.server.peer.forwarding import Forwarded, objection, take_in
 from parties.server.rounds import Rounds
 from parties.server.setup import ServerSetup
@@ -31,7 +31,7 @@ class PeerInbox:
     async def peer_met(self) -> None:
         """See `PeerListener.peer_met`."""
         self._setup.observe(PeerMet())
-        await self._inbox.put(Met())
+        await self._inbox.put("peer met")
 
     def peer_lost(self) -> None:
         """See `PeerListener.peer_lost`."""
