@@ -92,24 +92,22 @@ class PastRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return max(0.0, self.settled_at - self.opened_at)
 
 
-class PrivacyStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rounds of a task with noise have spent of its privacy budget.
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """What a part of a server tells its operator, who is shown it as it stands.
 
     Attributes:
-        rounds: how many rounds are charged.
-        most_rounds: for how many the budget lasts.
-        epsilon: the ε that they have spent.
-        next_epsilon: what it is after one more.
-        budget: the largest ε that all rounds together may reach.
-        delta: δ.
+        title: what it is about, in a few words.
+        text: what is to be seen at once.
+        more: what is to be seen on demand.
+        poor: whether something is to be done about it.
+        figures: its numbers, by the names of their metrics without the `fsl_` before them.
     """
 
-    rounds: int
-    most_rounds: int
-    epsilon: float
-    next_epsilon: float
-    budget: float
-    delta: float
+    title: str
+    text: str
+    more: str
+    poor: bool
+    figures: dict[str, float]
 
 
 class RoundStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,7 +230,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
         waiting_for: whom or what the server waits for, as text.
         rounds_done: how many rounds have been done since the server's first start.
         rounds_aborted: how many were aborted since then, including those whose sum was refused.
-        privacy: what is spent of the privacy budget; None where the task has none.
+        notes: what else parts of the server tell.
         blobs: where its bulk is; None where that is not known.
         engine: what computes its rounds; None where its own process does.
     """
@@ -254,7 +252,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     waiting_for: str
     rounds_done: int
     rounds_aborted: int
-    privacy: PrivacyStatus | None = None
+    notes: tuple[Note, ...] = ()
     blobs: BlobsStatus | None = None
     engine: EngineStatus | None = None
 

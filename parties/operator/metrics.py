@@ -26,7 +26,8 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from fsl_async.errors import FslError, StorageError
 from fsl_async.protocols import ssa
@@ -45,7 +46,7 @@ from parties.events import (
     Warned,
 )
 from parties.files.disk import room
-from parties.status import ServerStatus, TaskState
+from parties.status import BlobsStatus, Note, ServerStatus, TaskState
 from parties.storage.last_backup import backed_up_at
 
 __all__ = ["CONTENT_TYPE", "EXCLUSIONS", "OTHER", "STATES", "WARNINGS", "Metrics", "exposed"]
@@ -117,8 +118,9 @@ class Metrics:
         self._traffic = _Traffic(registry)
         self._health = _Health(registry)
         self._events = _Events(registry)
-        self._store = _Store(registry)
-        self._blobs = _Blobs(registry)
+        self._notes = _Notes()
+        registry.register(self._notes)
+        self._disks = _Disks(registry)
         self._compute = _Compute(registry)
 
     def hear(self, event: ServerEvent) -> None:
@@ -142,11 +144,11 @@ class Metrics:
             ready: whether it can take part in rounds.
         """
         self._health.ready.set(ready)
-        self._store.show(store)
+        self._disks.show(store, status.blobs)
         self._rounds.show(status)
+        self._notes.notes = status.notes
         self._clients.connected.set(status.clients_connected)
         self._health.peer.set(status.peer_connected)
-        self._blobs.show(status)
         self._compute.show(status)
         for name in get_args(TaskState):
             self._health.task.labels(name).set(name == state)
@@ -202,9 +204,6 @@ class _Rounds:
         self._closes = Gauge("fsl_round_closes_timestamp_seconds", "When it closes at the latest.", registry=registry)
         self._list = Gauge("fsl_round_submissions", "Submissions on its list.", registry=registry)
         self._waiting = Gauge("fsl_submissions_waiting", "Of them, waiting for evaluation.", registry=registry)
-        self._charged = Gauge("fsl_privacy_rounds", "Rounds charged to the privacy budget.", registry=registry)
-        self._epsilon = Gauge("fsl_privacy_epsilon", "What they have spent.", registry=registry)
-        self._budget = Gauge("fsl_privacy_budget", "What they may spend.", registry=registry)
         self._settled = Counter("fsl_rounds", "Rounds settled.", ["outcome"], registry=registry)
         self._seconds = Histogram(
             "fsl_round_seconds", "From opening to settled.", buckets=ROUND_BUCKETS, registry=registry
@@ -233,10 +232,6 @@ class _Rounds:
         self._closes.set(run.closes_at if run else math.nan)
         self._list.set(run.submissions if run else 0)
         self._waiting.set(run.submissions - run.evaluated if run else 0)
-        spent = status.privacy
-        self._charged.set(spent.rounds if spent else math.nan)
-        self._epsilon.set(spent.epsilon if spent else math.nan)
-        self._budget.set(spent.budget if spent else math.nan)
 
 
 class _Clients:
@@ -323,6 +318,17 @@ class _Events:
             (counter.labels(self._labels[kind](getattr(event, field))) if field else counter).inc()
 
 
+class _Notes(Collector):
+    """Gauges of the figures in a status's notes."""
+
+    notes: tuple[Note, ...] = ()
+
+    def collect(self) -> Iterator[Metric]:
+        for note in self.notes:
+            for name, value in note.figures.items():
+                yield GaugeMetricFamily(f"fsl_{name}", f"{note.title}.", value=value)
+
+
 class _Compute:
     """Metrics of the workers that compute for this server; no worker is named."""
 
@@ -350,14 +356,20 @@ class _Compute:
         self._bytes.set(engine.bytes_taken if engine else math.nan)
 
 
-class _Store:
-    """Metrics of the file that must not be lost."""
+class _Disks:
+    """Metrics of the file that must not be lost, and of blobs."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._free = Gauge("fsl_store_free_bytes", "Bytes that are free for the store.", registry=registry)
         self._backup = Gauge("fsl_backup_timestamp_seconds", "When the last backup was made.", registry=registry)
+        self._bytes = Gauge("fsl_blobs_bytes", "Bytes of blobs.", registry=registry)
+        self._blobs_free = Gauge("fsl_blobs_free_bytes", "Bytes that are free for blobs.", registry=registry)
+        self._erase = Gauge("fsl_blobs_to_erase", "Groups of blobs that wait to be erased.", registry=registry)
 
-    def show(self, store: str) -> None:
+    def show(self, store: str, blobs: BlobsStatus | None) -> None:
+        self._bytes.set(blobs.stored_bytes if blobs else math.nan)
+        self._blobs_free.set(blobs.free_bytes if blobs and blobs.free_bytes is not None else math.nan)
+        self._erase.set(blobs.to_erase if blobs else math.nan)
         self._free.set(math.nan)
         self._backup.set(math.nan)
         if store in ("", "memory"):
@@ -365,21 +377,6 @@ class _Store:
         with suppress(StorageError):
             self._free.set(room(Path(store)))
         self._backup.set(backed_up_at(Path(store)))
-
-
-class _Blobs:
-    """Metrics of blobs."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._bytes = Gauge("fsl_blobs_bytes", "Bytes of blobs.", registry=registry)
-        self._free = Gauge("fsl_blobs_free_bytes", "Bytes that are free for blobs.", registry=registry)
-        self._erase = Gauge("fsl_blobs_to_erase", "Groups of blobs that wait to be erased.", registry=registry)
-
-    def show(self, status: ServerStatus) -> None:
-        blobs = status.blobs
-        self._bytes.set(blobs.stored_bytes if blobs else math.nan)
-        self._free.set(blobs.free_bytes if blobs and blobs.free_bytes is not None else math.nan)
-        self._erase.set(blobs.to_erase if blobs else math.nan)
 
 
 def _refusal_reasons() -> tuple[str, ...]:

@@ -31,7 +31,7 @@ __all__ = [
     "read_answer",
 ]
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 MOST_ROUNDS: Final = 1000
 """The most rounds in one answer; earlier rounds are requested page by page."""
@@ -47,7 +47,7 @@ Moment = Annotated[float, msgspec.Meta(ge=0, lt=2**36)]
 class Versioned(TypedDict):
     """The part that every answer but a refusal has."""
 
-    version: Literal[3]
+    version: Literal[4]
 
 
 class TimesView(TypedDict):
@@ -89,15 +89,14 @@ class RoundCounts(TypedDict):
     aborted: Count
 
 
-class PrivacyView(TypedDict):
-    """What rounds have spent of the task's privacy budget; `next_epsilon` is what it is after one more."""
+class NoteView(TypedDict):
+    """What a part of the server tells; see `parties.status.Note`."""
 
-    rounds: Count
-    most_rounds: Count
-    epsilon: float
-    next_epsilon: float
-    budget: float
-    delta: float
+    title: str
+    text: str
+    more: str
+    poor: bool
+    figures: dict[str, float]
 
 
 class ServerView(TypedDict):
@@ -202,7 +201,7 @@ class StatusView(Versioned):
     round: RunningView | None
     last: SummaryView | None
     rounds: RoundCounts
-    privacy: PrivacyView | None
+    notes: list[NoteView]
     servers: Annotated[list[ServerView], msgspec.Meta(min_length=2, max_length=2)]
     peer: PeerView
     fingerprints: FingerprintsView

@@ -206,9 +206,11 @@ def _head(status: StatusView) -> Text:
     done, aborted = status["rounds"]["done"], status["rounds"]["aborted"]
     memory = status["memory"]["resident"] / 2**20
     head.append(f"  {clients['connected']:,} of {clients['known']:,} clients connected")
-    spent = status["privacy"]
-    privacy = f"  ε {spent['epsilon']:.3g} of {spent['budget']:g} spent" if spent else ""
-    return head.append(f"  {done:,} rounds done, {aborted:,} aborted{privacy}  {memory:,.0f} MiB")
+    head.append(f"  {done:,} rounds done, {aborted:,} aborted  {memory:,.0f} MiB")
+    for note in status["notes"]:
+        words = f"\n{printable(note['title'])}: {printable(note['text'])} ({printable(note['more'])})"
+        head.append(words, style="bold red" if note["poor"] else "")
+    return head
 
 
 def _identities(status: StatusView) -> Text:

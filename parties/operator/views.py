@@ -73,7 +73,7 @@ def status_view(status: ServerStatus, observer: OperatorObserver) -> StatusView:
         "round": _running_view(status.round) if status.round else None,
         "last": _summary(status.last) if status.last else None,
         "rounds": {"done": status.rounds_done, "aborted": status.rounds_aborted},
-        "privacy": msgspec.to_builtins(status.privacy),
+        "notes": [msgspec.to_builtins(note) for note in status.notes],
         "servers": [_server_view(status, observer, index) for index in (0, 1)],
         "peer": _peer_view(status, observer.setup.release),
         "fingerprints": {"task": fingerprint(status.task_digest), "model": fingerprint(status.model_digest)},

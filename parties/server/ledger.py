@@ -16,7 +16,7 @@ import msgspec
 from fsl_async.privacy.setting import Privacy
 from fsl_async.task import Task
 from parties.events import Observer, PrivacyCharged, unobserved
-from parties.status import PrivacyStatus
+from parties.status import Note
 from parties.storage.decoding import decode_stored
 from parties.storage.store import Put, Store
 
@@ -104,19 +104,21 @@ class Ledger:
             "new task"
         )
 
-    def status(self) -> PrivacyStatus | None:
-        """What is spent, for people; None where no noise is added."""
+    def notes(self) -> tuple[Note, ...]:
+        """What is spent, for the operator; nothing where no noise is added."""
         privacy = self._privacy
         if privacy is None:
-            return None
-        return PrivacyStatus(
-            rounds=self.rounds,
-            most_rounds=privacy.rounds,
-            epsilon=privacy.epsilon(self.rounds),
-            next_epsilon=privacy.epsilon(self.rounds + 1),
-            budget=privacy.budget,
-            delta=privacy.delta,
+            return ()
+        spent, more = privacy.epsilon(self.rounds), privacy.epsilon(self.rounds + 1)
+        note = Note(
+            title="Privacy spent",
+            text=f"ε {spent:.3g} of {privacy.budget:g}",
+            more=f"{self.rounds:,} of {privacy.rounds:,} rounds, δ = {privacy.delta:g}; one more would make it ε = "
+            f"{more:.3g}",
+            poor=self.rounds >= privacy.rounds,
+            figures={"privacy_rounds": self.rounds, "privacy_epsilon": spent, "privacy_budget": privacy.budget},
         )
+        return (note,)
 
     def _tell(self, privacy: Privacy, number: int) -> None:
         spent = privacy.epsilon(self.rounds)

@@ -300,7 +300,7 @@ class OperatedServer:
             waiting_for=self.state_name(),
             rounds_done=progress.done,
             rounds_aborted=progress.aborted,
-            privacy=self.records.ledger.status(),
+            notes=self.records.ledger.notes(),
             blobs=None if self.setup.blobs is None else self.records.blobs.status(),
             engine=self.sequence.engine.status(),
         )

@@ -51,14 +51,12 @@ function showFigures(status) {
   say("memory", bytes(memory.resident));
   at("memory").title = memory.budget ? `${bytes(memory.budget_used)} of ${bytes(memory.budget)} for messages are used` : "";
   say("lag", seconds(status.lag_seconds));
-  at("privacy").hidden = !status.privacy;
-  if (status.privacy) showPrivacy(status.privacy);
-}
-
-function showPrivacy({ rounds, most_rounds: most, epsilon, next_epsilon: next, budget, delta }) {
-  say("spent", `ε ${epsilon.toPrecision(3)} of ${budget}`);
-  at("spent").title = `${number(rounds)} of ${number(most)} rounds, δ = ${delta}; one more would make it ε = ${next.toPrecision(3)}`;
-  at("privacy").classList.toggle("poor", rounds >= most);
+  document.querySelectorAll(".note").forEach((tile) => tile.remove());
+  at("figures").append(...status.notes.map(({ title, text, more, poor }) => {
+    const tile = make("div", `card tile note${poor ? " poor-text" : ""}`, make("dt", "", title), make("dd", "", text));
+    tile.title = more;
+    return tile;
+  }));
 }
 
 function showTroubles(list) {

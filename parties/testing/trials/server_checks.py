@@ -35,9 +35,9 @@ def every_sum_is_charged(case: Case) -> Iterator[str]:
         return
     for index in sorted(case.honest):
         opened = sum(1 for report in case.world.settled[index].values() if report.ended != "aborted")
-        privacy = case.world.servers[index].status().privacy
-        if privacy is None or privacy.rounds < opened:
-            yield f"{SERVERS[index]} has charged {privacy and privacy.rounds} rounds, and {opened} sums were opened"
+        charged = sum(note.figures.get("privacy_rounds", 0) for note in case.world.servers[index].status().notes)
+        if charged < opened:
+            yield f"{SERVERS[index]} has charged {charged} rounds, and {opened} sums were opened"
 
 
 def nobody_fails(case: Case) -> Iterator[str]:

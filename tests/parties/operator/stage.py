@@ -33,6 +33,7 @@ from parties.server.round.times import Measured
 from parties.status import (
     BlobsStatus,
     EngineStatus,
+    Note,
     PastRound,
     RoundStatus,
     RoundTimes,
@@ -54,6 +55,14 @@ PLACES = (
 
 ACTIVITIES = {state.__name__: state.activity for state in ssa.MACHINE.states if state.activity}
 """What a server does in each state of a round that is not over."""
+
+NOTE = Note(
+    title="Privacy spent",
+    text="ε 0.91 of 4",
+    more="3 of 9 rounds",
+    poor=False,
+    figures={"privacy_rounds": 3, "privacy_epsilon": 0.91, "privacy_budget": 4},
+)
 
 
 class Stage:
@@ -123,6 +132,7 @@ class Stage:
             waiting_for="" if self.peer else "S1, which is not connected",
             rounds_done=done,
             rounds_aborted=len(self.past) - done,
+            notes=(NOTE,),
             blobs=self.blobs,
             engine=self.engine,
         )

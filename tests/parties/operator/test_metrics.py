@@ -32,7 +32,7 @@ from parties.operator.lag import ALARM, INTERVAL, LONG, MANY, QUIET, STUCK, Even
 from parties.operator.metrics import OTHER, STATES, TOSSING, WARNINGS, Metrics
 from tests import ROOT
 from tests.parties.operator.paper import SAMPLES
-from tests.parties.operator.stage import NASTY, Stage, play_blobs, play_day, play_workers, settled_round
+from tests.parties.operator.stage import NASTY, NOTE, Stage, play_blobs, play_day, play_workers, settled_round
 
 PARTIES = ROOT / "parties"
 
@@ -54,6 +54,10 @@ def label_sets(stage: Stage) -> dict[str, set[tuple]]:
         for each in family.samples:
             found.setdefault(each.name, set()).add(tuple(sorted(each.labels.items())))
     return found
+
+
+def test_the_figures_of_a_note_are_metrics(stage):
+    assert {name: sample(stage, f"fsl_{name}") for name in NOTE.figures} == NOTE.figures
 
 
 def test_blobs_are_counted():

@@ -25,6 +25,7 @@ from tests.parties.operator.paper import Paper
 from tests.parties.operator.stage import (
     ACTIVITIES,
     NASTY,
+    NOTE,
     Host,
     Stage,
     play_blobs,
@@ -400,6 +401,12 @@ async def test_it_fits_the_screen_and_can_be_read(window, stage, tmp_path, scene
                 assert ratio >= 4.5, f"{who}: contrast {ratio:.1f}"
             dark = await run(window, "return getComputedStyle(document.body).backgroundColor")
             assert (sum(map(int, re.findall(r"\d+", dark)[:3])) < 200) == (scheme == "dark")
+
+
+async def test_a_note_is_a_tile(window, stage, tmp_path):
+    async with page(window, stage, tmp_path):
+        assert await run(window, f"return {text('#figures .note dd')}") == NOTE.text
+        assert await run(window, "return document.querySelectorAll('#figures .note').length") == 1
 
 
 async def test_cards_without_contents_are_left_out(window, stage, tmp_path):

@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from fsl_async.errors import StorageError
 from parties.operator.http import json_response
 from parties.operator.resources import LONGEST_REASON, host_of
+from parties.operator.response_types import VERSION
 from parties.operator.views import CLIENTS_PER_PAGE
 from tests import ROOT
 from tests.parties.operator.asking import Port
@@ -35,7 +36,7 @@ def autojump() -> MockClock:
 async def test_the_status_says_how_the_server_stands(port):
     play_day(port.stage, rounds=4)
     status = await port.json("/status.json")
-    assert (status["version"], status["server"], status["task"]) == (3, "S0", "goods")
+    assert (status["version"], status["server"], status["task"]) == (VERSION, "S0", "goods")
     run = status["round"]
     assert (run["number"], run["state"], run["submissions"], run["evaluated"]) == (5, "Open", 37, 29)
     assert (run["minimum"], run["maximum"], run["closes_at"]) == (16, 100, port.stage.now - 96 + 300)
@@ -288,7 +289,7 @@ async def test_an_operator_ends_a_gathering(port):
     assert (status, json.loads(answer)["error"]) == (409, "nobody is to be drawn for round 1 now")
     port.stage.asked = 12
     status, _, answer = await port.ask("POST", "/rounds/1/draw", b"{}", **headers)
-    assert (status, json.loads(answer)) == (202, {"version": 3, "number": 1, "asked": 12})
+    assert (status, json.loads(answer)) == (202, {"version": VERSION, "number": 1, "asked": 12})
     assert port.stage.drawing == [1]
 
 
@@ -303,7 +304,7 @@ async def test_an_operator_closes_a_round(port):
         port.stage.connect(client)
         port.stage.submit(client)
     status, _, answer = await port.ask("POST", "/rounds/1/close", b"", **headers)
-    assert (status, json.loads(answer)) == (202, {"version": 3, "number": 1, "submissions": 2})
+    assert (status, json.loads(answer)) == (202, {"version": VERSION, "number": 1, "submissions": 2})
     assert port.stage.closed == [1]
 
 
@@ -313,7 +314,7 @@ async def test_an_operator_gives_a_round_up_and_says_why(port):
     body = json.dumps({"because": "  wrong model "}).encode()
     status, _, answer = await port.ask("POST", "/rounds/4/abort", body, **headers)
     assert status == 202
-    assert json.loads(answer) == {"version": 3, "number": 4, "because": "wrong model"}
+    assert json.loads(answer) == {"version": VERSION, "number": 4, "because": "wrong model"}
     assert port.stage.aborted == [(4, "wrong model")]
     status, _, answer = await port.ask("POST", "/rounds/5/abort", body, **headers)
     assert (status, json.loads(answer)["error"]) == (409, "round 5 is not running")

@@ -57,6 +57,7 @@ def test_the_status_shows_the_round_the_parties_and_what_went_wrong(stage):
     shown = as_text(status_screen(*views(stage)))
     for words in (
         "S0 goods  S1 connected  23 of 65 clients connected  22 rounds done, 2 aborted",
+        "Privacy spent: ε 0.91 of 4 (3 of 9 rounds)",
         "round 25 (ssa)",
         "● collect → ○ compute → ○ done   for 1:36, since 09-21 ",
         "clients send their submissions",
@@ -386,7 +387,7 @@ FOREIGN = {
     "another release's status": b'{"version": 4}',
     "lists in lists": b"[" * 100_000,
     "objects in objects": b'{"a":' * 100_000,
-    "lists in what we do not know": b'{"version": 3, "more": ' + b"[" * 100_000,
+    "lists in what we do not know": b'{"version": 4, "more": ' + b"[" * 100_000,
 }
 
 
@@ -403,7 +404,7 @@ async def _answers(stream: trio.SocketStream, said: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("length", "body"),
-    [(10**18, b'{"version": 3}'), (10**30, b""), (4, b'{"version": 3}')],
+    [(10**18, b'{"version": 4}'), (10**30, b""), (4, b'{"version": 4}')],
 )
 async def test_an_answer_need_not_be_as_long_as_it_says(length, body):
     said = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (length, body)

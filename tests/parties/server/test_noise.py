@@ -37,6 +37,11 @@ LITTLE = Privacy(noise=0.2, delta=1e-6, budget=1000.0)
 TWO_ROUNDS = Privacy(noise=4.0, delta=1e-6, budget=1.7)
 
 
+def charged(server) -> float:
+    (note,) = server.status().notes
+    return note.figures["privacy_rounds"]
+
+
 def task(**changes: Any) -> Task:
     fields: dict[str, Any] = {
         "name": "noisy",
@@ -154,7 +159,7 @@ async def test_a_killed_server_stands_by_its_noise_and_its_ledger(crash: Crash, 
         assert lived.settled[0][number] == lived.settled[1][number]
         assert lived.settled[0][number].ended == "done"
     for server in lived.servers:
-        assert server.status().privacy.rounds == 2
+        assert charged(server) == 2
     for name in SERVERS:
         said: dict[tuple[type, bytes], set[bytes]] = {}
         for _, note in lived.transcript:
@@ -211,9 +216,10 @@ async def test_every_round_is_charged_and_told() -> None:
     made = task()
     async with simulate(made, model(made), seed=3) as net:
         for rounds in (0, 1):
-            status = net.servers[0].status().privacy
-            assert (status.rounds, status.epsilon) == (rounds, TWO_ROUNDS.epsilon(rounds))
-            assert status.next_epsilon == TWO_ROUNDS.epsilon(rounds + 1)
+            (note,) = net.servers[0].status().notes
+            assert note.figures["privacy_epsilon"] == TWO_ROUNDS.epsilon(rounds)
+            assert charged(net.servers[0]) == rounds
+            assert note.more.endswith(f"one more would make it ε = {TWO_ROUNDS.epsilon(rounds + 1):.3g}")
             await all_submit(net, values)
             await net.finish_round()
 
@@ -223,7 +229,7 @@ async def test_a_round_that_is_aborted_before_it_is_revealed_costs_nothing() -> 
     async with simulate(made, model(made), seed=3) as net:
         run = await net.servers[0].next_round(0)
         await net.servers[0].abort_round(run.config.number, "no need")
-        assert [server.status().privacy.rounds for server in net.servers] == [0, 0]
+        assert [charged(server) for server in net.servers] == [0, 0]
 
 
 async def test_a_spent_budget_opens_no_further_round(autojump_clock: trio.abc.Clock) -> None:
@@ -278,7 +284,7 @@ async def test_counts_have_noise_too_and_the_round_is_charged_once() -> None:
         for rounds in (1, 2):
             await all_submit(net, lambda place: {"items": ([7, 8, 20 + place], np.full((3, 2), 5.0))})
             outcome = await net.finish_round()
-            assert [server.status().privacy.rounds for server in net.servers] == [rounds] * 2
+            assert [charged(server) for server in net.servers] == [rounds] * 2
         opened = set(outcome.opened_rows["items"].tolist())
         first, second = (server.model["items"] for server in net.servers)
     assert first.tobytes() == second.tobytes()
@@ -335,5 +341,5 @@ async def test_a_peer_that_halts_once_it_has_the_share_has_cost_the_round(autoju
         for name in NAMES:
             lived.start(name, take_part)
         await lived.wait_until(lambda: lived.injector.fired == [gone])
-        assert lived.servers[0].status().privacy.rounds == 1
+        assert charged(lived.servers[0]) == 1
         assert not lived.settled[1]

@@ -44,7 +44,8 @@ async def test_a_ledger_reads_back_what_it_has_charged() -> None:
     await again.charge_forgotten(8)
     assert again.rounds == 2, "one round, however often the server is started"
     assert "round 9 is not opened: 2 rounds have spent ε = 1." in again.refusal(9)
-    assert again.status().most_rounds == 2
+    (note,) = again.notes()
+    assert (note.more.split(",")[0], note.poor) == ("2 of 2 rounds", True)
 
 
 async def test_a_task_without_noise_charges_nothing() -> None:
@@ -53,7 +54,7 @@ async def test_a_task_without_noise_charges_nothing() -> None:
     assert ledger.changes(1, b"id") == []
     ledger.adopt(1)
     await ledger.charge_forgotten(2)
-    assert (ledger.rounds, ledger.status(), ledger.refusal(3)) == (0, None, "")
+    assert (ledger.rounds, ledger.notes(), ledger.refusal(3)) == (0, (), "")
     assert await store.keys("spent/") == []
 
 
@@ -75,6 +76,7 @@ async def test_a_store_made_from_a_copy_is_charged_for_what_it_may_have_forgotte
         for _ in range(2):
             server = Server(setup)
             await server.restore()
-            assert server.status().privacy.rounds == rounds
+            (note,) = server.status().notes
+            assert note.figures["privacy_rounds"] == rounds
     charged = [msgspec.msgpack.decode(await store.blob(key), type=Charge) for key in await store.keys("spent/")]
     assert charged == [Charge(number=1)] * rounds
