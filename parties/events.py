@@ -8,7 +8,7 @@ below, and chooses its guard and its form in the log. Nothing here stores an eve
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -20,7 +20,6 @@ __all__ = [
     "ClientMet",
     "ClientsDrawn",
     "ConnectionFailed",
-    "Counted",
     "Enrolled",
     "Evaluated",
     "EvidenceKind",
@@ -69,14 +68,6 @@ EvidenceKind: TypeAlias = Literal[
 """How a party contradicted itself or broke the protocol; `parties.server.evidence.Evidence` explains each kind."""
 
 
-class Counted(NamedTuple):
-    """The metric that counts an event: its name, its text, and the field that is its label, if it has one."""
-
-    metric: str
-    text: str
-    label: str = ""
-
-
 class ServerEvent(msgspec.Struct, frozen=True, kw_only=True, tag=True, rename={"number": "round"}):
     """The base of all events that a server reports; in the log, a field has the name under which it is encoded.
 
@@ -84,14 +75,14 @@ class ServerEvent(msgspec.Struct, frozen=True, kw_only=True, tag=True, rename={"
         words: the text of its line in the log.
         level: that line's level, and its problem's.
         audit: whether the line belongs to the audit, which is written at every level.
-        counter: the metric that counts it, if there is one.
+        counter: the metric that counts it, if there is one: its name, its text, and the field that is its label or "".
         problem: the name and the explanation of the problem that it reports, made of its fields, if it reports one.
     """
 
     words: ClassVar[str]
     level: ClassVar[Literal["debug", "info", "warning", "error"]] = "info"
     audit: ClassVar[bool] = False
-    counter: ClassVar[Counted | None] = None
+    counter: ClassVar[tuple[str, str, str] | None] = None
     problem: ClassVar[tuple[str, str] | None] = None
 
 
@@ -127,7 +118,7 @@ class Resumed(ServerEvent, frozen=True, kw_only=True):
 
     words = "round resumed after a restart"
     level = "warning"
-    counter = Counted("fsl_rounds_resumed", "Rounds that went on after a restart.")
+    counter = ("fsl_rounds_resumed", "Rounds that went on after a restart.", "")
     number: Number
     state: Text
 
@@ -137,7 +128,7 @@ class SubmissionIn(ServerEvent, frozen=True, kw_only=True):
 
     words = "submission in"
     level = "debug"
-    counter = Counted("fsl_submissions", "Submissions stored.")
+    counter = ("fsl_submissions", "Submissions stored.", "")
     number: Number
     client: Name
     total: Number
@@ -161,7 +152,7 @@ class RequestRefused(ServerEvent, frozen=True, kw_only=True):
     """A client's request was refused; `reason` is one of those of `fsl_async.wire.messages.Refused`."""
 
     words = "request refused"
-    counter = Counted("fsl_requests_refused", "Requests not carried out.", "reason")
+    counter = ("fsl_requests_refused", "Requests not carried out.", "reason")
     problem = ("request refused ({reason})", "{client}: {explanation}")
     client: Name
     reason: Text
@@ -224,7 +215,7 @@ class ConnectionFailed(ServerEvent, frozen=True, kw_only=True):
     """A connection from an address (`origin`) ended with an error: `kind` is the error's class."""
 
     words = "connection failed"
-    counter = Counted("fsl_connections_failed", "Connections that ended badly.", "kind")
+    counter = ("fsl_connections_failed", "Connections that ended badly.", "kind")
     problem = ("connection failed ({kind})", "{origin}: {explanation}")
     origin: Name
     kind: Text
@@ -242,7 +233,7 @@ class PeerLost(ServerEvent, frozen=True, kw_only=True):
 
     words = "peer lost"
     level = "warning"
-    counter = Counted("fsl_peer_lost", "Times the other server was lost.")
+    counter = ("fsl_peer_lost", "Times the other server was lost.", "")
     problem = ("peer lost", "{explanation}")
     explanation: Text
 
@@ -252,7 +243,7 @@ class Warned(ServerEvent, frozen=True, kw_only=True):
 
     words = "warning"
     level = "warning"
-    counter = Counted("fsl_warnings", "Warnings.", "about")
+    counter = ("fsl_warnings", "Warnings.", "about")
     problem = ("{about}", "{explanation}")
     about: Text
     explanation: Text
@@ -263,7 +254,7 @@ class Enrolled(ServerEvent, frozen=True, kw_only=True):
 
     words = "client enrolled"
     audit = True
-    counter = Counted("fsl_clients_enrolled", "Clients enrolled.")
+    counter = ("fsl_clients_enrolled", "Clients enrolled.", "")
     client: Name
     key: Text
 
@@ -273,7 +264,7 @@ class Revoked(ServerEvent, frozen=True, kw_only=True):
 
     words = "client revoked"
     audit = True
-    counter = Counted("fsl_clients_revoked", "Clients revoked.")
+    counter = ("fsl_clients_revoked", "Clients revoked.", "")
     client: Name
 
 
@@ -283,7 +274,7 @@ class Violated(ServerEvent, frozen=True, kw_only=True, rename={"number": "round"
     words = "protocol violated"
     level = "error"
     audit = True
-    counter = Counted("fsl_violations", "Violations of the protocol.", "kind")
+    counter = ("fsl_violations", "Violations of the protocol.", "kind")
     problem = ("{about} broke the protocol ({kind})", "{explanation}")
     number: Number
     about: Name

@@ -305,15 +305,15 @@ class _Events:
         self._labels = {event: _Label(values) for event, values in (labels | errors).items()}
         self._counters: dict[type[ServerEvent], Counter] = {}
         for event in ServerEvent.__subclasses__():
-            if counted := event.counter:
-                label = [counted.label] if counted.label else []
-                self._counters[event] = counter = Counter(counted.metric, counted.text, label, registry=registry)
+            if event.counter:
+                name, text, label = event.counter
+                self._counters[event] = counter = Counter(name, text, [label] if label else [], registry=registry)
                 for value in labels.get(event, ()):  # one that begins at 1 is no increase to Prometheus
                     counter.labels(value)
 
     def hear(self, event: ServerEvent) -> None:
         if event.counter:
-            kind, field = type(event), event.counter.label
+            kind, field = type(event), event.counter[2]
             counter = self._counters[kind]
             (counter.labels(self._labels[kind](getattr(event, field))) if field else counter).inc()
 
