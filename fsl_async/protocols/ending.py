@@ -1,11 +1,13 @@
-"""What rounds of all protocols have in common: what a state tells of itself, and the events by which a round ends."""
+"""What rounds of all protocols have in common: what a state tells of itself, what it sends, and how a round ends."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, Literal, TypeAlias
 
 from fsl_async.protocols.machine import Event, PeerEvent, State
+from fsl_async.wire.messages import OfRound
 
 Activity: TypeAlias = Literal["collecting", "computing", "waiting"]
 """What a server does with a round: it collects requests, computes, or waits for the other server."""
@@ -45,6 +47,22 @@ class RoundState(State, frozen=True):
     said: ClassVar[Word] = Word.CONCLUSION
     may_give_up: ClassVar[bool] = False
     reveals: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Bulk data that the server has stored: its share of the sum or of the counts of contributors, by its digest."""
+
+    kind: Literal["share", "counts"]
+    name: bytes
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send a message to the peer."""
+
+    message: OfRound
+    bulk: bytes | Stored = b""
 
 
 class CloseRound(Event, frozen=True, tag="CloseRound"):

@@ -24,8 +24,9 @@ from fsl_async.protocols.ending import (
     GaveUp as GaveUp,
     PeerAbort as PeerAbort,
     PeerConclusion as PeerConclusion,
+    Send as Send,
 )
-from fsl_async.protocols.psr.side_effects import Send as Send, effects as effects
+from fsl_async.protocols.psr.side_effects import effects as effects
 from fsl_async.protocols.psr.states import (
     Aborted as Aborted,
     Closed as Closed,

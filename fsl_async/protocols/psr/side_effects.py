@@ -5,18 +5,11 @@ A message stays among the effects until an answer proves that the peer has it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import assert_never
 
+from fsl_async.protocols.ending import Send
 from fsl_async.protocols.psr.states import Aborted, Closed, Concluded, Done, Open, Round, Terms
 from fsl_async.wire.messages import Abort, Closing, Conclusion
-
-
-@dataclass(frozen=True)
-class Send:
-    """Send a message to the peer."""
-
-    message: Closing | Conclusion | Abort
 
 
 def effects(state: Round, terms: Terms) -> tuple[Send, ...]:

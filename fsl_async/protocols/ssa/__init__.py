@@ -31,6 +31,8 @@ from fsl_async.protocols.ending import (
     GaveUp as GaveUp,
     PeerAbort as PeerAbort,
     PeerConclusion as PeerConclusion,
+    Send as Send,
+    Stored as Stored,
 )
 from fsl_async.protocols.ssa.side_effects import (
     Apply as Apply,
@@ -38,9 +40,6 @@ from fsl_async.protocols.ssa.side_effects import (
     CountRows as CountRows,
     Effect as Effect,
     Evaluate as Evaluate,
-    Send as Send,
-    SendCounts as SendCounts,
-    SendShare as SendShare,
     Sum as Sum,
     effects as effects,
     share_commitment as share_commitment,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from fsl_async.digests import Domain, digest
+from fsl_async.protocols.ending import Send, Stored
 from fsl_async.protocols.entries import packed, roster_digest
 from fsl_async.protocols.ssa.states import (
     Aborted,
@@ -33,30 +34,6 @@ from fsl_async.protocols.ssa.states import (
     Verified,
 )
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, Proofs, RosterList, RowCounts, Share
-
-
-@dataclass(frozen=True)
-class Send:
-    """Send a message to the peer."""
-
-    message: RosterList | Proofs | Commitment | Conclusion | Abort
-    bulk: bytes = b""
-
-
-@dataclass(frozen=True)
-class SendShare:
-    """Send our share, kept by its digest, to the peer."""
-
-    message: Share
-    share: bytes
-
-
-@dataclass(frozen=True)
-class SendCounts:
-    """Send our share of the counts of contributors, kept by its digest, to the peer."""
-
-    message: RowCounts
-    counts: bytes
 
 
 @dataclass(frozen=True)
@@ -100,7 +77,7 @@ class Apply:
     counts: Counts = ()
 
 
-Effect: TypeAlias = Send | SendCounts | SendShare | AwaitGrace | Evaluate | CountRows | Sum | Apply
+Effect: TypeAlias = Send | AwaitGrace | Evaluate | CountRows | Sum | Apply
 
 
 def effects(state: Round, terms: Terms) -> tuple[Effect, ...]:
@@ -189,9 +166,9 @@ def _send_commitment(state: Committed | Revealed, terms: Terms) -> Send:
     return Send(Commitment(terms.round_id, commitment))
 
 
-def _send_counts(counts: bytes, terms: Terms) -> SendCounts:
-    return SendCounts(RowCounts(terms.round_id), counts)
+def _send_counts(counts: bytes, terms: Terms) -> Send:
+    return Send(RowCounts(terms.round_id), Stored("counts", counts))
 
 
-def _send_share(share: bytes, nonce: bytes, terms: Terms) -> SendShare:
-    return SendShare(Share(terms.round_id, nonce), share)
+def _send_share(share: bytes, nonce: bytes, terms: Terms) -> Send:
+    return Send(Share(terms.round_id, nonce), Stored("share", share))

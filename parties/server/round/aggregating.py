@@ -331,7 +331,7 @@ class Aggregation:
     def perform(self, effect: ssa.Effect, timers: Timers) -> None:
         """Do it."""
         match effect:
-            case ssa.Send() | ssa.SendCounts() | ssa.SendShare():
+            case ssa.Send():
                 self._outbox.send(effect)
             case ssa.AwaitGrace():
                 timers.start_grace()
@@ -345,7 +345,7 @@ class Aggregation:
         self._told_held = None
         self.tell_held()
         for effect in self.effects():
-            if isinstance(effect, ssa.Send | ssa.SendCounts | ssa.SendShare):
+            if isinstance(effect, ssa.Send):
                 self._outbox.send(effect)
 
     async def read(self, message: OfRound, bulk: memoryview) -> Event | None:

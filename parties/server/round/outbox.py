@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import assert_never
 
 import trio
 
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
-from fsl_async.protocols import psr, ssa
+from fsl_async.protocols.ending import Send, Stored
 from fsl_async.wire.held_parts import mark_of
 from fsl_async.wire.messages import AskPieces, Forward, Held, HeldParts, SharePiece
 from fsl_async.wire.share_pieces import packed_pieces
@@ -51,19 +50,14 @@ class Outbox:
         self._harm = trio.Event()
         self._pieces_asked = False
 
-    def send(self, effect: ssa.Send | ssa.SendCounts | ssa.SendShare | psr.Send) -> None:
+    def send(self, effect: Send) -> None:
         """Send what the state says the peer may lack."""
-        match effect:
-            case ssa.Send(message=message, bulk=bulk):
-                self._link.post(message, bulk)
-            case psr.Send(message=message):
-                self._link.post(message)
-            case ssa.SendCounts(message=message, counts=counts):
-                self._link.post_stored(message, partial(self._fetch, partial(self._records.counts, counts)))
-            case ssa.SendShare(message=message, share=share):
-                self._link.post_stored(message, partial(self._fetch, partial(self._list, share)))
-            case _:
-                assert_never(effect)
+        match effect.bulk:
+            case Stored(kind=kind, name=name):
+                read = {"counts": self._records.counts, "share": self._list}[kind]
+                self._link.post_stored(effect.message, partial(self._fetch, partial(read, name)))
+            case bulk:
+                self._link.post(effect.message, bulk)
 
     def tell_held(self, clients: int) -> None:
         """Say how many submissions are here of clients that the peer carries."""

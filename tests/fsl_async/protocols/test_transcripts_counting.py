@@ -23,7 +23,7 @@ from tests.support.machine_scenes import (
 )
 
 BOTH = (COUNTS, PEER_COUNTS)
-SEND_COUNTS = ssa.SendCounts(RowCounts(COUNTING.round_id), COUNTS)
+SEND_COUNTS = ssa.Send(RowCounts(COUNTING.round_id), ssa.Stored("counts", COUNTS))
 OURS, THEIRS = ssa.RowsCounted(COUNTS), ssa.PeerCounts(PEER_COUNTS)
 
 
@@ -58,7 +58,7 @@ def test_counts_are_exchanged_before_shares_are_committed_to() -> None:
     assert ssa.effects(state, COUNTING)[-2:] == (SEND_COUNTS, sent)
     theirs = ssa.share_commitment(COUNTING, 1, ENTRIES, PEER_SHARE, PEER_NONCE, BOTH)
     state = ssa.step(state, ssa.PeerCommitment(theirs), COUNTING)
-    assert not any(isinstance(effect, ssa.SendCounts) for effect in ssa.effects(state, COUNTING))
+    assert not any(isinstance(effect.message, RowCounts) for effect in ssa.effects(state, COUNTING))
     state = ssa.step(state, ssa.PeerShare(PEER_SHARE, PEER_NONCE), COUNTING)
     assert ssa.effects(state, COUNTING)[-1] == ssa.Apply(ENTRIES, {}, SHARE, PEER_SHARE, BOTH)
 

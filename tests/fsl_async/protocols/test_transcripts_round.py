@@ -40,7 +40,7 @@ from fsl_async.protocols.ssa import (
     Rostered,
     Round,
     Send,
-    SendShare,
+    Stored,
     Submitted,
     Sum,
     Summed,
@@ -77,7 +77,7 @@ ROUND = TERMS.round_id
 SEND_ROSTER = Send(RosterList(ROUND), pack_digests(ENTRIES))
 SEND_PROOFS = Send(Proofs(ROUND), pack_digests(PROOFS))
 SEND_COMMITMENT = Send(Commitment(ROUND, share_commitment(TERMS, 0, ENTRIES, SHARE, NONCE)))
-SEND_SHARE = SendShare(Share(ROUND, NONCE), SHARE)
+SEND_SHARE = Send(Share(ROUND, NONCE), Stored("share", SHARE))
 SEND_CONCLUSION = Send(Conclusion(ROUND, OUTCOME))
 
 

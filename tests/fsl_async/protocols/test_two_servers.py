@@ -53,8 +53,7 @@ from fsl_async.protocols.ssa import (
     Round,
     RowsCounted,
     Send,
-    SendCounts,
-    SendShare,
+    Stored,
     Submitted,
     Sum,
     Summed,
@@ -107,12 +106,8 @@ class Server:
 
     def perform(self, effect: Effect) -> None:
         match effect:
-            case Send(message=message, bulk=bulk):
+            case Send(message=message, bulk=Stored(name=bulk) | bulk):
                 self.outgoing.append(b"".join(encode(message, bulk)))
-            case SendShare(message=message, share=share):
-                self.outgoing.append(b"".join(encode(message, share)))
-            case SendCounts(message=message, counts=counts):
-                self.outgoing.append(b"".join(encode(message, counts)))
             case AwaitGrace():
                 self.work.append(GraceOver())
             case Evaluate(roster=roster):
@@ -143,7 +138,7 @@ class Server:
 
     def resend(self) -> None:
         for effect in effects(self.state, self.terms):
-            if isinstance(effect, Send | SendCounts | SendShare):
+            if isinstance(effect, Send):
                 self.perform(effect)
 
     def hear(self, data: bytes) -> None:

@@ -162,14 +162,14 @@ class _Witness:
             assert len(after.counted) >= self._terms.minimum
         for effect in ssa.effects(after, self._terms):
             match effect:
-                case ssa.Send(message=message, bulk=bulk):
+                case ssa.Send(message=message, bulk=bytes(bulk)):
                     self._once(b"".join(encode(message, bulk)), type(message).__name__)
-                case ssa.SendCounts(counts=counts):
+                case ssa.Send(message=RowCounts(), bulk=ssa.Stored(name=counts)):
                     assert not isinstance(after, ssa.BEFORE_VERIFIED)
                     self._once(counts, "share of the counts")
                 case ssa.Sum(counts=counts):
                     assert len(counts) == 2 * self._terms.contributors
-                case ssa.SendShare(message=message, share=share):
+                case ssa.Send(message=Share() as message, bulk=ssa.Stored(name=share)):
                     assert not isinstance(after, ssa.BEFORE_REVEALED)
                     self._once(message.nonce + share, "share")
                 case _:
