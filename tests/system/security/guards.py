@@ -25,7 +25,7 @@ from tests import ROOT
 
 __all__ = ["GUARDS", "Guard", "failing"]
 
-COPIED = ("fsl_async", "transport", "parties", "tests", "docs", "pyproject.toml")
+COPIED = ("fsl_async", "transport", "parties", "tests", "docs", "examples", "README.md", "pyproject.toml")
 
 LIMIT = "--timeout=200"
 """Seconds for one test: without a check it may wait for ever, and that tells as much as a failure."""
