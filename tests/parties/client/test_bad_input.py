@@ -246,6 +246,8 @@ WIRE_FAULTS = {
     "seed of no length": (with_field(Retrieve | Submit, seed=b""), RequestDeniedError, "length >= 16"),
     "another digest": (with_field(Retrieve | Submit, public_digest=bytes(32)), RequestDeniedError, "you announced"),
     "query out of range": (with_field(Retrieve, query=9), RequestDeniedError, "numbered from 1 to 8, not 9"),
+    "no digest of the dense share": (with_field(Submit, dense_digest=b""), RequestDeniedError, "of the dense share"),
+    "no salt of the dense share": (with_field(Submit, dense_salt=b""), RequestDeniedError, "of the dense share"),
     "query unknown": (with_field(Submit, query=7), RequestDeniedError, "retrieval 7.* is unknown"),
 }  # fmt: skip
 

@@ -1309,6 +1309,48 @@ GUARDS = (
         "if",
         (DASK_APART,),
     ),
+    Guard(
+        "who breaks the rules hears which before the connection ends",
+        "parties/server/clients/connection.py",
+        "                await self._say_why(error)",
+        "                pass",
+        ("tests/parties/server/clients/test_connection.py",),
+    ),
+    Guard(
+        "a client that is turned away hears why",
+        "parties/server/clients/connection.py",
+        'await channel.send(*encode(Refused(reason="malformed", explanation=why)), pace=self.limits.pace)',
+        "pass",
+        ("tests/parties/server/test_registration.py",),
+    ),
+    Guard(
+        "a voucher is for one task",
+        "parties/identity/tokens.py",
+        "digest(Domain.VOUCHER, token, task, bytes([server]))",
+        "digest(Domain.VOUCHER, token, bytes([server]))",
+        ("tests/parties/server/test_admission.py",),
+    ),
+    Guard(
+        "a voucher is for one server",
+        "parties/identity/tokens.py",
+        "digest(Domain.VOUCHER, token, task, bytes([server]))",
+        "digest(Domain.VOUCHER, token, task)",
+        ("tests/parties/server/test_admission.py",),
+    ),
+    Guard(
+        "a hint names its part to the server that is not its carrier",
+        "parties/server/clients/submissions.py",
+        "if bool(message.public_digest) == (run.config.carrier(client) == run.server):",
+        "if False:",
+        ("tests/parties/client/test_bad_input.py",),
+    ),
+    Guard(
+        "a dense share is named by a whole digest and has its salt",
+        "parties/server/clients/deposits.py",
+        "if (len(message.dense_salt), len(message.dense_digest)) != sizes:",
+        "if False:",
+        ("tests/parties/client/test_bad_input.py",),
+    ),
 )
 
 
