@@ -216,8 +216,7 @@ def interrupt_submissions(sender: str, receiver: str, message: Message, bulk: in
 
 def meddled(client: Client, **hooks: Hook) -> Client:
     """A fresh client of the same name, keys and randomness, whose messages go through hooks."""
-    patience = min(client.setup.patience, 60.0)  # also in a simulation: a server hangs up on what it is sent
-    return Client(replace(client.setup, transport=Meddler(client.setup.transport, **hooks), patience=patience))
+    return Client(replace(client.setup, transport=Meddler(client.setup.transport, **hooks)))
 
 
 # ---- servers and clients made by hand

@@ -256,7 +256,9 @@ WIRE_FAULTS = {
 async def test_a_malformed_request_ends_for_its_sender_alone(case, autojump_clock):
     fault, error, pattern = WIRE_FAULTS[case]
     async with simulate(TASK, model(), seed=8) as network:
-        async with meddled(network.client("mallory"), outgoing=fault) as mallory:
+        client = network.client("mallory")
+        client.setup = replace(client.setup, patience=60.0)  # a server hangs up on it
+        async with meddled(client, outgoing=fault) as mallory:
             with pytest.raises(error, match=pattern):
                 await take_part(mallory)
         await honest_round(network)
