@@ -124,7 +124,9 @@ DIRECTED = {
         ),
         clients=4,
     ),
-    "waits for stragglers for ever": Plan((Straggle("anna", 1, "S0", seconds=100.0),), seconds=20.0),
+    "waits for stragglers for ever": Plan(  # S1 opens late, and so hears S0's list while it is open
+        (Straggle("anna", 1, "S1", seconds=1000.0), SlowDisk("S1", begin=0.0, seconds=2.5, each=0.3)), seconds=8.0
+    ),
     "drops what is on its way when it is sent": Plan(
         (Crash("S1", AtTransition("ssa", "Closed", "PeerRoster", "Rostered", "before sync"), 1.0),)
     ),

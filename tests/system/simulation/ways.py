@@ -210,7 +210,8 @@ def _one_is_too_late(chance: Chance) -> Plan:
 
 
 def _one_of_two_is_too_late(chance: Chance) -> Plan:
-    return Plan((_never_comes(chance),))
+    """The peer closes with both, of whom we have one."""
+    return Plan((_never_comes(chance), _opens_late(chance)), seconds=SHORT)
 
 
 def _one_alone_is_late(chance: Chance) -> Plan:
