@@ -42,8 +42,8 @@ async def main() -> None:
                 print(f"  row {row}: {outcome.update['items'][row, 0]:.1f}, without noise {CLIENTS * 0.57:.1f}")
             assert set(POPULAR) <= set(kept)
         for server in net.servers:
-            spent = server.status().privacy
-            print(f"{server.setup.name}: ε = {spent.epsilon:.2f} of {spent.budget:g} is spent; {server.state_name()}")
+            (spent,) = server.status().notes
+            print(f"{server.setup.name}: {spent.title}: {spent.text}; {server.state_name()}")
 
 
 if __name__ == "__main__":

@@ -83,6 +83,8 @@ async def serve_worker(config: Path, *, task: str = "", threads: int = 0) -> Com
     log = Log(f"S{file.server}", form=file.log.format, level=file.log.level, member=name)
     with log.installed():
         async with _until_told() as scope:
+            compute = file.compute
+            await trio.to_thread.run_sync(check_certificates, compute.scheduler, certificates_of(compute))
             await trio.to_thread.run_sync(load_kernels)
             blobs = await open_blobs(file, deployment, create=False)
             try:
@@ -93,12 +95,11 @@ async def serve_worker(config: Path, *, task: str = "", threads: int = 0) -> Com
                         lane=ThreadLane(threads or file.threads or None),
                         release=importlib.metadata.version("fsl-async"),
                         secret=PrivateKey.generate(),
-                        memory=file.compute.worker_memory_bytes or MEMORY_LIMIT,
+                        memory=compute.worker_memory_bytes or MEMORY_LIMIT,
                     )
                 )
-                compute, ready = file.compute, _tell("worker", name)
                 with scope, collecting_seldom():
-                    await trio.to_thread.run_sync(check_certificates, compute.scheduler, certificates_of(compute))
+                    ready = _tell("worker", name)
                     await run_worker(station, compute.scheduler, security, name, compute.worker_host, ready)
             finally:
                 with trio.CancelScope(shield=True):

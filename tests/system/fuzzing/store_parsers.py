@@ -16,7 +16,8 @@ import numpy as np
 
 from fsl_async.derivation import dense_digest, public_digest, tree_digest
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
-from fsl_async.protocols import epochs, psu, sampling, toss
+from fsl_async.protocols import epochs, psu, sampling, ssa, toss
+from fsl_async.protocols.entries import Entries
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes
 from parties.client.session import StoredSession
 from parties.client.state import ClientState
@@ -157,8 +158,8 @@ async def _opened(store: Store) -> None:
 
 async def _times(store: Store) -> None:
     watch = Stopwatch(1.0, f"{ROUND}/times")
-    await watch.resume(store, "Closed", 2.0)
-    assert min(msgspec.structs.astuple(watch.times("Closed", 3.0))) >= 0
+    await watch.resume(store, ssa.Closed(Entries({})), 2.0)
+    assert min(msgspec.structs.astuple(watch.times(ssa.Closed(Entries({})), 3.0))) >= 0
 
 
 async def _evidence(store: Store) -> None:
