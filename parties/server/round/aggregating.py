@@ -5,8 +5,9 @@ A round that finds a union is one of these, too; it answers no retrievals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final, assert_never
 
 from fsl_async.bounds import terms_of
@@ -83,6 +84,7 @@ class Aggregation:
         self._peer_holds = 0
         self._told_held: int | None = None
         self._is_asked = False
+        self._counted = (0, 0)
         self._effects: tuple[ssa.Round, tuple[ssa.Effect, ...]] | None = None
         counts = task.min_contributors is not None
         bound = terms_of(config.shape)
@@ -150,9 +152,16 @@ class Aggregation:
         return held + min(len(state.entries) - held, self._peer_holds) >= self._begun.enough
 
     def _held(self, state: ssa.Open) -> int:
-        """How many submissions are in of clients that the peer carries."""
-        config, server = self._begun.config, self.terms.server
-        return sum(1 for client in state.entries if config.carrier(client) != server)
+        """How many submissions are in of clients that the peer carries: of many, each is looked at once."""
+        adopted = self.state if isinstance(self.state, ssa.Open) else ssa.Open()
+        seen, held = self._counted
+        held += self._of_peer(islice(adopted.entries, seen, None))
+        self._counted = len(adopted.entries), held
+        return held + self._of_peer(islice(state.entries, len(adopted.entries), None))
+
+    def _of_peer(self, clients: Iterable[str]) -> int:
+        """How many of some clients the peer carries."""
+        return sum(self._begun.config.carrier(client) != self.terms.server for client in clients)
 
     def tell_held(self) -> None:
         """Tell the peer how many of its clients' submissions are here, if one of the servers has enough to close."""

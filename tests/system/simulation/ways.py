@@ -194,8 +194,8 @@ def _asks_no_longer(server: str, chance: Chance) -> Plan:
 
 
 def _one_is_late(chance: Chance) -> Plan:
-    """The peer is full, and we lack one that comes within the grace period."""
-    return Plan((Straggle("anna", 1, chance.ours, chance.between(0.3, 2.8)),))
+    """The peer's time is over, and we lack one that comes within the grace period."""
+    return Plan((Straggle("anna", 1, chance.ours, chance.between(5.3, 8.0)), _opens_late(chance)), seconds=SHORT)
 
 
 def _some_are_late(chance: Chance) -> Plan:
