@@ -293,8 +293,9 @@ def _give_up_verified(chance: Chance) -> Plan:
 
 
 def _peer_gives_up_evaluating(chance: Chance) -> Plan:
-    """Our share is not summed when we hear of it, for our disk is slow."""
-    return Plan((gives_up(chance.peer, chance.rng.choice((AGREES, EVALUATES))), slow(chance.ours, chance)))
+    """Our share is not summed when we hear of it, for our disk is slow, and the peer's a little."""
+    peer = SlowDisk(chance.peer, 0.0, ALL_ALONG, chance.between(0.0, 0.8))
+    return Plan((gives_up(chance.peer, chance.rng.choice((AGREES, EVALUATES))), slow(chance.ours, chance), peer))
 
 
 def _peer_gives_up_verified(chance: Chance) -> Plan:
