@@ -40,7 +40,7 @@ class Place(Protocol):
     async def put(self, number: int, data: bytes) -> None:
         """Store one of many."""
 
-    async def erase(self, count: int) -> None:
+    async def erase(self) -> None:
         """Erase all of them."""
 
 
@@ -61,7 +61,7 @@ class _PutBlobs:
     async def put(self, number: int, data: bytes) -> None:
         await self._place.put(f"round-00000001/parts/{name_of(number)}/submit-0/{number:064x}", data)
 
-    async def erase(self, count: int) -> None:
+    async def erase(self) -> None:
         await self._place.erase("round-00000001")
 
 
@@ -79,7 +79,7 @@ async def stored_at(place: Place, size: int, count: int, at_once: int) -> Stored
         for _ in range(at_once):
             nursery.start_soon(some)
     seconds, processor = time.perf_counter() - begun, time.process_time() - processor
-    await place.erase(count)
+    await place.erase()
     return Stored(seconds, processor, (_written() - before) / (size * count))
 
 

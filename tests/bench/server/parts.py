@@ -163,5 +163,5 @@ class _PutValues:
     async def put(self, number: int, data: bytes) -> None:
         await self._store.commit(Keep(f"round-00000001/parts/{number}", data))
 
-    async def erase(self, count: int) -> None:
+    async def erase(self) -> None:
         await self._store.commit(Erase("round-00000001"))
