@@ -1,4 +1,4 @@
-// Where clients' bulk is, and how much of it.
+// Where clients' bulk is, and how much of it. Rule: a server without blobs shows no card.
 
 import { at, say } from "./dom.js";
 import { bytes, number } from "./units.js";

@@ -144,6 +144,7 @@ async def test_blobs_stand_on_the_page_where_there_are_any(window, stage, tmp_pa
         await see(window, f"{number('#past tr')} === 2")
         assert await run(window, "return document.getElementById('blobs-card').hidden")
         play_blobs(stage)
+        stage.tell(Warned(about="blobs", explanation="the folder of blobs has little room"))
         told = "2.3 GiB of blobs in /var/lib/fsl-async/s0/blobs, 75 GiB free, 1 to be erased."
         await see(window, f"{text('#blobs')} === {told!r}")
 
