@@ -41,12 +41,12 @@ from transport.errors import (
     WrongServerKeyError,
 )
 from transport.handshake import Admit, CheckPayload, HandshakeSettings, NoPlace, Refusal
-from transport.interface import Transport
+from transport.listener import Transport
 from transport.limits import Limits
 from transport.listener import Accept, Handler, Listener, Observe, Service
 from transport.memory import MemoryNetwork
 from transport.noise import KeyPair
-from transport.pace import Pace
+from transport.arriving import Pace
 from transport.preamble import Kind, Role
 from transport.socket_transport import SocketTransport
 from transport.tcp import TcpTransport

@@ -1,7 +1,11 @@
-"""A message on its way in: how much of it has come, and the memory that is reserved for it.
+"""How fast a message must move once it has begun, and how much of it has come.
 
-Memory is not reserved because a peer announces a length: it grows with what has come, and a caller's `Room` may make
-the message wait before it grows.
+Rules of pace: what counts is progress of the message itself, not bytes on the wire, so that no peer gains time by
+framing. A message that has begun moves at a mean rate, and never stands still for long. A long one must be fast enough
+to be through in time, because it occupies memory that others want for as long as it moves.
+
+Rule of memory: it is not reserved because a peer announces a length; it grows with what has come, and a caller's `Room`
+may make the message wait before it grows.
 """
 
 from __future__ import annotations
@@ -12,8 +16,97 @@ from typing import TypeAlias
 
 import trio
 
-from transport.pace import Stopwatch
+from fsl_async.errors import MisuseError
+from transport.errors import TooSlowError
 from transport.records import RECORD_SIZE
+
+_FOREVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What is demanded of a message under way.
+
+    Attributes:
+        bytes_per_second: the least mean rate; 0 demands none.
+        message_seconds: within which a whole message must be through, however long it is. So the least mean rate of a
+            message of n bytes is the larger of `bytes_per_second` and n / `message_seconds`.
+        grace: seconds at the beginning in which the rate is not judged.
+        silence: seconds for which it may stand still.
+    """
+
+    bytes_per_second: float = 8_192
+    message_seconds: float = 1_800
+    grace: float = 5.0
+    silence: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not (self.bytes_per_second >= 0 and self.message_seconds > 0 and self.grace > 0 and self.silence > 0):
+            raise MisuseError(f"a pace has positive seconds and a rate that is not negative: {self}")
+
+    @property
+    def unseen(self) -> int:
+        """Bytes that may wait to be read without a wrong verdict: a hundredth of what has to come within the grace."""
+        return max(1, int(self.bytes_per_second * self.grace / 100))
+
+    def latest_progress(self, started: float, moved_at: float, moved: int, total: int) -> float:
+        """Returns the time by which more must have moved.
+
+        Args:
+            started: when the message began, on trio's clock.
+            moved_at: when it last moved.
+            moved: how many of its bytes have.
+            total: how many it has; 0 while that is unknown.
+        """
+        rate = max(self.bytes_per_second, total / self.message_seconds)
+        mean = started + max(self.grace, moved / rate) if rate else _FOREVER
+        return min(mean, moved_at + self.silence)
+
+
+UNHURRIED = Pace(bytes_per_second=0, message_seconds=_FOREVER, silence=_FOREVER)
+"""No pace at all."""
+
+
+class Stopwatch:
+    """Judges one message's progress; it runs from the moment it is made.
+
+    Args:
+        pace: what is demanded.
+        total: the message's length in bytes; 0 while that is unknown.
+    """
+
+    def __init__(self, pace: Pace, total: int = 0) -> None:
+        self._pace = pace
+        self._total = total
+        self._started = self._moved_at = trio.current_time()
+        self._moved = 0
+
+    @property
+    def unseen(self) -> int:
+        """Bytes that need not be read as soon as they come; see `Pace.unseen`."""
+        return self._pace.unseen
+
+    def deadline(self, moved: int) -> float:
+        """Returns the time by which more must move, now that `moved` bytes have."""
+        if moved > self._moved:
+            self._moved, self._moved_at = moved, trio.current_time()
+        return self._pace.latest_progress(self._started, self._moved_at, self._moved, self._total)
+
+    def excuse(self, seconds: float) -> None:
+        """Leaves out so many seconds, in which the message waited for us."""
+        self._started += seconds
+        self._moved_at += seconds
+
+    def too_slow(self) -> TooSlowError:
+        """Returns the error that says what moved and what is expected."""
+        now = trio.current_time()
+        rate = max(self._pace.bytes_per_second, self._total / self._pace.message_seconds)
+        return TooSlowError(
+            f"{self._moved:,} bytes of a message have moved in {now - self._started:.1f} s and none in the last "
+            f"{now - self._moved_at:.1f} s; at least {rate:,.0f} bytes per second are expected, and no pause of more "
+            f"than {self._pace.silence:g} s"
+        )
+
 
 _ROOM = 2**19
 """Bytes that are reserved when a message's first bytes come, if it announced as many."""

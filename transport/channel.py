@@ -33,9 +33,20 @@ from typing import TYPE_CHECKING, Self
 import trio
 
 from fsl_async.errors import ChannelError, MisuseError
-from transport.arriving import Arriving, Passing, Progress, Quiet, Room, endless, make_room, unseen
+from transport.arriving import (
+    UNHURRIED,
+    Arriving,
+    Pace,
+    Passing,
+    Progress,
+    Quiet,
+    Room,
+    Stopwatch,
+    endless,
+    make_room,
+    unseen,
+)
 from transport.errors import ChannelClosedError, MessageTooLongError, RecordError, SilentPeerError
-from transport.pace import UNHURRIED, Pace, Stopwatch
 from transport.preamble import Role
 from transport.records import Announced, Body, Event, Finished, NeedData, RecordReader, RecordWriter
 from transport.wire import Wire

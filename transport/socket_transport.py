@@ -11,8 +11,7 @@ from ipaddress import ip_address
 import trio
 
 from fsl_async.errors import MisuseError
-from transport.interface import Transport
-from transport.listener import Service
+from transport.listener import Service, Transport
 from transport.tcp import TcpTransport, split_address
 from transport.unix import SCHEME, UnixTransport, socket_path
 

@@ -22,8 +22,7 @@ import trio
 
 from fsl_async.errors import MisuseError
 from transport.errors import UnreachableError
-from transport.interface import LISTEN, Transport
-from transport.listener import Listener, Service
+from transport.listener import LISTEN, Listener, Service, Transport
 from transport.sockets import accept, within_descriptors
 
 SCHEME = "unix:"

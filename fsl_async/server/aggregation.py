@@ -29,10 +29,8 @@ from fsl_async.geometry import Forest, RowNumbers
 from fsl_async.kernels.arrays import Blocks
 from fsl_async.ring import Elements
 from fsl_async.server.batch import Batch, Ground, Prepared
-from fsl_async.server.jobs import CUT_AT, Job
-from fsl_async.server.merging import Content, merging
-from fsl_async.server.slicing import ForestSlice, Slice, group_digests, groups_of, proof_digest, whole
-from fsl_async.server.sums import BinSum, CellMemory, UnionSum, numbered
+from fsl_async.server.slicing import CUT_AT, ForestSlice, Job, Slice, group_digests, groups_of, proof_digest, whole
+from fsl_async.server.sums import BinSum, CellMemory, Content, UnionSum, merging, numbered
 from fsl_async.server.tree_totals import TreeTotals
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.wire.public_part import ALL_ROWS, ForestKey, Opened, Part, dense_bytes, forests_of, shape_of_share
@@ -221,7 +219,7 @@ class Aggregate:
         return [*(cells for block_sum in sums for cells in block_sum.content()), self._dense]
 
     def merging(self, content: Content, sign: Literal[1, -1], some: Slice | None = None) -> list[Job]:
-        """The jobs that add another sum of this round, or take it off; see `fsl_async.server.merging`.
+        """The jobs that add another sum of this round, or take it off; see `fsl_async.server.sums`.
 
         Args:
             content: the other's.

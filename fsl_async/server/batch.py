@@ -5,6 +5,9 @@ same cell or dense element, a thread waits for the others once for each batch an
 small submissions are worth a thread, and cells stay in the cache from one submission to the next. What comes out for a
 submission is what would come out if it were added alone.
 
+As many are added at once as wait, bounded by memory, and by work: whoever waits for one batch, be it a client of
+another task of the same process, waits no longer than its threads need for about 60 ms of work each.
+
 Rule: three steps, each of jobs that may run side by side; a step begins when all jobs of the one before are done.
 """
 
@@ -15,12 +18,60 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from fsl_async import kernels
+from fsl_async.bounds import private_bytes
 from fsl_async.geometry import Forest
 from fsl_async.kernels.arrays import Blocks
 from fsl_async.ring import Elements, Ring
-from fsl_async.server.jobs import LEAVES_PER_PIECE, Job, Range, shared_out, tiles, work_of
+from fsl_async.server.slicing import LEAVES_PER_PIECE, Job, Range, shared_out, tiles, work_of
 from fsl_async.server.tree_totals import TreeTotals
-from fsl_async.wire.public_part import ForestKey
+from fsl_async.task import Task
+from fsl_async.wire.public_part import ForestKey, Layout, Trees, dense_bytes, forests_of
+
+__all__ = ["BATCHES", "JOBS_PER_THREAD", "LEAVES_PER_JOB", "Batch", "Ground", "Prepared", "at_once", "held_bytes"]
+
+BLOCK_BYTES = 16
+
+MOST_SUBMISSIONS = 64
+"""More of them at once gain nothing: they already share the waiting of threads for one another."""
+
+MOST_BYTES = 32 << 20
+"""Memory for the submissions of one batch, unless a single one takes more."""
+
+BATCHES = 2
+"""In memory at a time: one that is added, and the next one, which is read meanwhile; of single submissions only one."""
+
+
+def at_once(shape: Task, threads: int) -> int:
+    """The most submissions of a round that are added at once.
+
+    Args:
+        shape: the round's task, with its blocks as they are in the round.
+        threads: how many jobs run at a time.
+    """
+    work = sum(work_of(forest) for _, forest in forests_of(shape))
+    return max(1, min(_fitting(shape), threads * LEAVES_PER_JOB // max(1, work)))
+
+
+def held_bytes(shape: Task) -> int:
+    """The most memory that submissions take on their way into the sum, with whatever is derived from them."""
+    fitting = _fitting(shape)
+    return (BATCHES * fitting if fitting > 1 else 1) * _submission_bytes(shape)
+
+
+def _fitting(shape: Task) -> int:
+    return min(MOST_SUBMISSIONS, MOST_BYTES // _submission_bytes(shape))
+
+
+def _submission_bytes(shape: Task) -> int:
+    """A submission with its dense share, as it came and as elements, and what is derived from it."""
+    bulk = Layout.submission(shape, Trees.OWN).size + private_bytes(shape) + 2 * dense_bytes(shape)
+    return bulk + BLOCK_BYTES * _blocks(forest for _, forest in forests_of(shape))
+
+
+def _blocks(forests: Iterable[Forest]) -> int:
+    """Roots, proofs, hints in planes and totals of every tree, and a mask for every leaf of a tree."""
+    return sum(forest.trees * (2 + 2 * forest.planes) + forest.leaves for forest in forests)
+
 
 JOBS_PER_THREAD = 2
 """A thread that is held up leaves its next job to another one."""

@@ -23,8 +23,7 @@ from fsl_async.derivation import expansion_keys, forest_roots, public_schedule
 from fsl_async.digests import Domain
 from fsl_async.errors import MisuseError
 from fsl_async.geometry import Forest
-from fsl_async.server.jobs import Job, ranges
-from fsl_async.server.slicing import ForestSlice, Slice, whole
+from fsl_async.server.slicing import ForestSlice, Job, Slice, ranges, whole
 from fsl_async.task import Task
 from fsl_async.wire.answer import AnswerLayout
 from fsl_async.wire.public_part import ForestKey, Part, forests_of

@@ -31,22 +31,20 @@ from fsl_async.protocols.entry import Inside, RoundGone
 from fsl_async.protocols.ssa.client import Ready
 from fsl_async.task import ProtocolName, Sparse
 from parties.client import inbox
-from parties.client.announcements import Announcements
 from parties.client.arguments import refuse_fractions
-from parties.client.downloads import Downloads
+from parties.client.downloads import Downloads, RowsByName, Unions
+from parties.client.entering import ANY, RETRIEVING, SUBMITTING, UNITING, Announcements, RoundEntry
 from parties.client.inbox import Asking, Call, ResultT, RowsByBlock
 from parties.client.ledger import check_budget
 from parties.client.outcomes import Outcomes
 from parties.client.participation import Participation
 from parties.client.requests import Requests
 from parties.client.retrieval import Retriever
-from parties.client.round_entry import ANY, RETRIEVING, SUBMITTING, UNITING, RoundEntry
 from parties.client.setup import ClientSetup
 from parties.client.state import ClientState, Pending
 from parties.client.submission import fresh_marks, is_nothing, update_mark
 from parties.client.submitting import Submitter
 from parties.client.trees import Planter
-from parties.client.unions import RowsByName, Unions
 from parties.errors import ClientEndedError, NoUnionError, RoundClosedError, StillInDoubtError
 from parties.outcome import SubmissionReceipt
 

@@ -6,9 +6,9 @@ posted to the inbox of the task `Client.run`, which carries them out. Each conce
 
     inbox           what can be asked for, and how a caller waits for it; actor: the task that does it
     participation   which round, session and submission the client is in; state: how that is stored
-    round_entry     entering a round; announcements: what servers announce, and whether it is believed
-    retrieval       private retrievals; downloads: what is fetched openly; unions: which rows a round works on
-    submitting      submissions; submission: their bytes; outcomes, statements: what became of them; abstaining: zeros
+    entering        entering a round: what servers announce, and whether it is believed
+    retrieval       private retrievals; downloads: what is fetched openly, and which rows a round works on
+    submitting      submissions; submission: their bytes; outcomes: what became of them; abstaining: zeros
     requests        requests and repeats; connection, retries
 
 Rules: nothing is sent before the caller's input has been checked whole; a submission's bytes are made once, stored

@@ -1,4 +1,4 @@
-"""What became of a client's submission, once its round has ended.
+"""How a round ended, as a client learns it from both servers' signed statements, and what became of its submission.
 
 Rules:
 
@@ -15,29 +15,166 @@ sums; it only has to leave the client out of one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from typing import assert_never
+
+import msgspec
 
 from fsl_async.config import RoundConfig
-from fsl_async.errors import FslError, MisuseError
+from fsl_async.differences import first_difference
+from fsl_async.digests import Domain
+from fsl_async.errors import FslError, MisuseError, PeerViolationError
+from fsl_async.foreign_text import printable
 from fsl_async.protocols.entry import Leave
 from fsl_async.protocols.ssa.client import Finish
+from fsl_async.task import Task
+from fsl_async.wire.messages import AskOutcome, Finished, Receipt
 from parties.client.ledger import is_given_back, privacy_spent
 from parties.client.participation import Participation
 from parties.client.requests import Requests
 from parties.client.setup import ClientSetup
 from parties.client.state import last_of
-from parties.client.statements import learn_outcome
-from parties.client.submission import Draft
+from parties.client.submission import Draft, LastSubmission
 from parties.errors import (
     AlreadyCountedError,
     OtherCountedError,
     OutcomesDifferError,
     OutcomeUnknownError,
+    RequestDeniedError,
     RoundClosedError,
+    ServerBusyError,
     SumRefusedError,
 )
-from parties.outcome import BY_OUTCOME, ClientOutcome, SubmissionReceipt
+from parties.identity.keys import verify
+from parties.outcome import BY_OUTCOME, Aborted, ClientOutcome, Done, SubmissionReceipt, SumRefused
+from parties.statement import Statement
+
+
+async def learn_outcome(setup: ClientSetup, requests: Requests, last: LastSubmission) -> ClientOutcome:
+    """Wait until a submission's round has ended, and tell whether it was counted.
+
+    Both servers are asked, also when the first one denies the round: the error says what the other one has signed.
+
+    Raises:
+        OtherCountedError: another submission of this client is in the sum.
+        OutcomeUnknownError: a server denies the round, or refuses to tell.
+        OutcomesDifferError: the servers tell different outcomes.
+        PeerViolationError: a signature is wrong.
+    """
+    config = last.config
+    told = await requests.both(partial(_account, setup, requests, config))
+    statements = {server: account for server, account in enumerate(told) if isinstance(account, Statement)}
+    accounts = {server: _outcome(setup.task, statement) for server, statement in statements.items()}
+    if len(accounts) < 2:
+        denials = {server: account for server, account in enumerate(told) if not isinstance(account, Statement)}
+        raise OutcomeUnknownError(_unknown(last, denials, accounts), config.number, accounts)
+    if not _same_ending(statements[0], statements[1]):
+        field_name, first, second = first_difference(statements[0], statements[1]) or ("", "", "")
+        raise OutcomesDifferError(
+            "S0 and S1",
+            f"have signed different outcomes of round {config.number}: {field_name} is {first} and {second}",
+        )
+    if accounts[0].digest not in (b"", last.digest):
+        raise OtherCountedError(accounts[0])
+    return accounts[0]
+
+
+def check_receipt(setup: ClientSetup, server: int, draft: Draft, receipt: Receipt) -> bytes:
+    """The signature of a receipt, checked; the round's machine compares the digest that it names.
+
+    Raises:
+        PeerViolationError: another key has signed.
+    """
+    parts = (draft.config.round_id(), draft.client.encode(), receipt.digest)
+    if not verify(setup.servers[server].statement, receipt.signature, Domain.RECEIPT, *parts):
+        raise PeerViolationError(f"S{server}", "signed its receipt with another key than the pinned one")
+    return bytes(receipt.signature)
+
+
+async def _account(
+    setup: ClientSetup, requests: Requests, config: RoundConfig, server: int
+) -> Statement | RoundClosedError | RequestDeniedError:
+    """A server's signed statement of a round, or its refusal to make one; "busy" is neither, and raised."""
+    try:
+        return await signed_statement(setup, requests, config.round_id(), server)
+    except ServerBusyError:
+        raise
+    except (RoundClosedError, RequestDeniedError) as denial:
+        return denial
+
+
+async def signed_statement(setup: ClientSetup, requests: Requests, round_id: bytes, server: int) -> Statement:
+    """What a server has signed for this client of a round that is over, or will be.
+
+    Raises:
+        RoundClosedError: it does not know the round.
+        PeerViolationError: it is signed with another key, or is of another round.
+    """
+    finished = await requests.ask(server, AskOutcome(round_id), (), Finished)
+    key = setup.servers[server].statement
+    if not verify(key, finished.message.signature, Domain.STATEMENT, bytes(finished.bulk)):
+        raise PeerViolationError(f"S{server}", "signed the outcome with another key than the pinned one")
+    statement = Statement.parse(finished.bulk, setup.task, setup.identity.name, f"S{server}")
+    if statement.round_id != round_id:
+        raise PeerViolationError(f"S{server}", "answered with another round's outcome")
+    return statement
+
+
+_EXPLAINED = {
+    "bound": "bound: the servers found no proof that the update is within the task's bound; make it smaller with "
+    "fsl_async.learning.clipped, and submit it in the next round",
+}
+
+
+def _outcome(task: Task, statement: Statement) -> ClientOutcome:
+    """What a statement tells its client."""
+    excluded = _EXPLAINED.get(statement.excluded, statement.excluded)
+    reason = "" if statement.included else excluded or "not submitted in time"
+    match statement.ending:
+        case Done():
+            pass
+        case Aborted(explanation=explanation):
+            reason = explanation
+        case SumRefused(explanation=explanation):
+            reason = reason or explanation
+        case _:
+            assert_never(statement.ending)
+    return ClientOutcome(
+        number=statement.number,
+        counted=statement.counted,
+        reason=printable(reason),
+        participants=statement.participants,
+        digest=statement.seat.digest if statement.seat else b"",
+        opened=statement.opened,
+        names=statement.names,
+        root=statement.root,
+        opened_rows=statement.rows(task, "a server"),
+    )
+
+
+def _unknown(last: LastSubmission, denials: Mapping[int, FslError], accounts: Mapping[int, ClientOutcome]) -> str:
+    """Why an outcome cannot be learnt, and what is known nevertheless."""
+    parts = [str(denial) for denial in denials.values()]
+    for server, outcome in accounts.items():
+        match outcome.digest:
+            case last.digest:
+                told = "it was counted"
+            case b"":
+                told = f"it was not ({outcome.reason})"
+            case other:
+                told = f"another one of this client was ({other.hex()[:16]}…)"
+        parts.append(f"S{server} alone has signed that {told}")
+    number = last.config.number
+    return f"whether the submission to round {number} was counted cannot be learnt any more: {'; '.join(parts)}"
+
+
+def _same_ending(first: Statement, second: Statement) -> bool:
+    """Whether two servers give the same account of a round; the explanations of an abort may differ."""
+    if isinstance(first.ending, Aborted) and isinstance(second.ending, Aborted):
+        return first == msgspec.structs.replace(second, ending=first.ending)
+    return first == second
 
 
 class Outcomes:

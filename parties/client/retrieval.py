@@ -26,13 +26,12 @@ from fsl_async.task import Task
 from fsl_async.wire.codec import Received
 from fsl_async.wire.messages import Answer, Recall, Retrieve
 from fsl_async.wire.public_part import Layout
-from parties.client.downloads import Downloads
+from parties.client.downloads import Downloads, Unions
 from parties.client.participation import Participation
 from parties.client.requests import Requests
 from parties.client.session import TreeSession
 from parties.client.setup import ClientSetup
 from parties.client.trees import Planter, Planting
-from parties.client.unions import Unions
 from parties.errors import RequestDeniedError
 
 Answers: TypeAlias = tuple[memoryview, memoryview]

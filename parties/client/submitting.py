@@ -17,17 +17,16 @@ from fsl_async.protocols.ssa.client import Deliver, Receipted, effects
 from fsl_async.ring import Elements
 from fsl_async.wire.messages import NO_RETRIEVAL, Receipt
 from fsl_async.wire.public_part import Trees
+from parties.client.downloads import Unions
 from parties.client.ledger import check_budget, privacy_spent
-from parties.client.outcomes import Outcomes, in_doubt
+from parties.client.outcomes import Outcomes, check_receipt, in_doubt
 from parties.client.participation import Participation
 from parties.client.requests import Requests
 from parties.client.session import TreeSession
 from parties.client.setup import ClientSetup
 from parties.client.state import Pending
-from parties.client.statements import check_receipt
 from parties.client.submission import Draft, TreeSource, draft_submission
 from parties.client.trees import Planter
-from parties.client.unions import Unions
 from parties.errors import RoundClosedError
 from parties.outcome import SubmissionReceipt
 

@@ -37,9 +37,9 @@ from fsl_async.protocols.partials import (
     Wanted,
 )
 from fsl_async.server.aggregation import Aggregate, is_cut_by_bins
-from fsl_async.server.batch_size import at_once
-from fsl_async.server.merging import Content
+from fsl_async.server.batch import at_once
 from fsl_async.server.slicing import Slice, cell_bytes, proof_digest, slices_within, whole
+from fsl_async.server.sums import Content
 from fsl_async.wire.public_part import Trees
 from parties.cluster.cluster import Reply, WorkerLostError
 from parties.cluster.crew import PAUSE, Crew, Hand, Listener

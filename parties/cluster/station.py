@@ -24,7 +24,7 @@ from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.geometry import RowNumbers
 from fsl_async.server.aggregation import Aggregate, Submission, is_cut_by_bins
-from fsl_async.server.batch_size import at_once
+from fsl_async.server.batch import at_once
 from fsl_async.server.slicing import Slice, slices_of
 from fsl_async.union import unpack_union
 from fsl_async.wire.public_part import Part

@@ -14,7 +14,7 @@ places for each row, one for each hash function.
 | the addition | 8 + a weight | 8 + a weight |
 | an optimizer's arrays, before and after, and its computing | 16 × arrays + 24 | 16 × arrays + 24 |
 
-While submissions are added, a batch of them and the next one (see `fsl_async.server.batch_size`) are held beside the
+While submissions are added, a batch of them and the next one (see `fsl_async.server.batch`) are held beside the
 sum, the tables and two models; a server needs the larger one of both.
 
 `Momentum` has one array, `Adam` two. An average alone computes with 16 bytes for each weight. What a task's own
@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from fsl_async.bin_count import SEGMENTS
 from fsl_async.bounds import verifier_bytes
-from fsl_async.server.batch_size import held_bytes
+from fsl_async.server.batch import held_bytes
 from fsl_async.server_rules import optimizer_arrays
 from fsl_async.task import Sparse, Task
 from fsl_async.union import union_task

@@ -20,7 +20,7 @@ from parties.testing.processes import Life, current_life
 from parties.watch import Note
 from transport import MemoryNetwork, Service
 from transport.errors import UnreachableError
-from transport.pipe import one_at_a_time
+from transport.memory import one_at_a_time
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

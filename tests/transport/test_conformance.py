@@ -10,7 +10,7 @@ import trio
 import trio.lowlevel
 
 from transport import Listener, MemoryNetwork, TcpTransport, UnreachableError
-from transport.pipe import pipe_pair
+from transport.memory import pipe_pair
 from transport.testing import CASES, Case, ConformanceError
 from transport.testing.__main__ import main
 

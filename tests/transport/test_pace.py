@@ -11,7 +11,7 @@ from fsl_async.errors import ChannelError, MisuseError
 from tests.support.record_peer import BODY
 from tests.transport.endpoints import dial_records
 from transport import ChannelBrokenError, ChannelClosedError, Pace, TooSlowError
-from transport.pace import UNHURRIED, Stopwatch
+from transport.arriving import UNHURRIED, Stopwatch
 from transport.records import RecordType
 from transport.testing.lab import LARGE, echo
 

@@ -25,7 +25,7 @@ from transport import (
     TurnedAwayError,
 )
 from transport.limits import HandshakeBook, PlaceBook, RateLimiter
-from transport.pipe import BUFFER_SIZE, pipe_pair
+from transport.memory import BUFFER_SIZE, pipe_pair
 from transport.tcp import origin_of
 from transport.testing.lab import ALICE, LARGE, Lab
 

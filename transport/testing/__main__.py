@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 
-from transport.interface import Transport
+from transport.listener import Transport
 from transport.testing import CASES, ConformanceError
 
 

@@ -12,7 +12,7 @@ from functools import partial
 import trio
 
 from fsl_async.error_groups import sole_error
-from transport.interface import Transport
+from transport.listener import Transport
 from transport.testing.lab import Lab
 
 PATIENCE = 60.0

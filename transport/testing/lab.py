@@ -13,9 +13,8 @@ from fsl_async.errors import FslError
 from transport.channel import SecureChannel
 from transport.errors import ChannelClosedError
 from transport.handshake import HandshakeSettings, Refusal
-from transport.interface import Transport
 from transport.limits import Limits
-from transport.listener import Handler, Service
+from transport.listener import Handler, Service, Transport
 from transport.noise import KeyPair
 from transport.preamble import Kind, Role
 

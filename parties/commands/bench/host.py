@@ -30,7 +30,7 @@ from fsl_async.costs.scaling import Constants, Host, Load, evaluation, load_of
 from fsl_async.errors import MisuseError
 from fsl_async.randomness import SeededSource
 from fsl_async.server.aggregation import Aggregate, Submission
-from fsl_async.server.batch_size import at_once
+from fsl_async.server.batch import at_once
 from fsl_async.server.retrieval import PermutedModel, Query
 from fsl_async.task import Task
 from fsl_async.union import union_task

@@ -15,7 +15,7 @@ import trio
 
 from fsl_async.errors import StorageError
 from fsl_async.server.aggregation import Aggregate, Submission
-from fsl_async.server.batch_size import BATCHES
+from fsl_async.server.batch import BATCHES
 from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
 from parties.server.round.engine import Added, Fetch, RoundSum
@@ -31,7 +31,7 @@ class Accumulator(RoundSum):
         make: makes the sum, at zero.
         fetch: reads a client's submission.
         lane: where to compute.
-        most: how many submissions are added at once; see `fsl_async.server.batch_size`.
+        most: how many submissions are added at once; see `fsl_async.server.batch`.
         on_added: called for each submission that is added, with its part of the seconds that its batch took.
         over: set when the round is over: its records are erased then, and its tasks are about to be cancelled.
 

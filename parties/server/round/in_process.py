@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from fsl_async.server.aggregation import Aggregate
-from fsl_async.server.batch_size import at_once
+from fsl_async.server.batch import at_once
 from fsl_async.server.sums import CellMemory
 from parties.compute import ComputeLane
 from parties.outcome import Model

@@ -18,10 +18,10 @@ from fsl_async.errors import MisuseError
 from fsl_async.geometry import Forest
 from fsl_async.kernels import GROUP
 from fsl_async.server import batch as batches
-from fsl_async.server import jobs
+from fsl_async.server import slicing
 from fsl_async.server.aggregation import Aggregate, Claim, Submission
-from fsl_async.server.batch_size import MOST_BYTES, MOST_SUBMISSIONS, at_once, held_bytes
-from fsl_async.server.jobs import Range, shared_out, tiles
+from fsl_async.server.batch import MOST_BYTES, MOST_SUBMISSIONS, at_once, held_bytes
+from fsl_async.server.slicing import Range, shared_out, tiles
 from fsl_async.server.sums import UnionSum
 from fsl_async.wire.public_part import Trees
 from fsl_async.wire.share_pieces import spans_of
@@ -35,7 +35,7 @@ POOL = ThreadPoolExecutor(4)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut what is far too small to be cut, so that jobs meet within a segment."""
     monkeypatch.setattr(batches, "LEAVES_PER_PIECE", 40)
-    monkeypatch.setattr(jobs, "TILE_BYTES", 2**12)
+    monkeypatch.setattr(slicing, "TILE_BYTES", 2**12)
 
 
 def in_threads(work: Sequence[Callable[[], None]]) -> None:

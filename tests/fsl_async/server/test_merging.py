@@ -7,7 +7,7 @@ import pytest
 
 from fsl_async import Dense, MisuseError, Ring, Sparse, Task
 from fsl_async.server.aggregation import Aggregate
-from fsl_async.server.merging import merging
+from fsl_async.server.sums import merging
 from tests.support.rounds import Round, add, run
 
 
@@ -58,8 +58,8 @@ def test_a_sum_of_another_form_is_refused() -> None:
 
 
 def test_many_tiles_and_jobs_touch_every_element(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsl_async.server.merging.JOB_BYTES", 64)
-    monkeypatch.setattr("fsl_async.server.merging.TILE_BYTES", 128)
+    monkeypatch.setattr("fsl_async.server.sums.JOB_BYTES", 64)
+    monkeypatch.setattr("fsl_async.server.sums.TILE_BYTES", 128)
     ring, rng = Ring(128), np.random.default_rng(1)
     into, other = (rng.integers(0, 2**64, (37, 2), dtype=np.uint64) for _ in range(2))
     expected = ring.add(into, other)

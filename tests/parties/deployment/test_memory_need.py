@@ -11,7 +11,7 @@ import pytest
 
 from fsl_async.bounds import verifier_bytes
 from fsl_async.ring import Ring
-from fsl_async.server.batch_size import held_bytes
+from fsl_async.server.batch import held_bytes
 from fsl_async.task import Dense, Sparse, Task
 from parties.deployment.memory_need import PROCESS_BYTES, message_bytes, server_bytes
 

@@ -95,10 +95,9 @@ ACTOR, FORWARDING, REQUEST_ASSEMBLY = (
     f"parties/server/{name}.py" for name in ("actor", "peer/forwarding", "round/assembly")
 )
 ROUNDS, SEQUENCE = (f"parties/server/{name}.py" for name in ("rounds", "round_sequence"))
-DOWNLOADS, ANNOUNCEMENTS, STATEMENTS = (
-    f"parties/client/{name}.py" for name in ("downloads", "announcements", "statements")
+DOWNLOADS, ENTERING, SUBMITTING, OUTCOMES = (
+    f"parties/client/{name}.py" for name in ("downloads", "entering", "submitting", "outcomes")
 )
-SUBMITTING, OUTCOMES = (f"parties/client/{name}.py" for name in ("submitting", "outcomes"))
 RESTORING = "parties/deployment/restore.py"
 UPLOAD, DERIVATION, CONFIG = (f"fsl_async/{name}.py" for name in ("client/upload", "derivation", "config"))
 ENROLMENT = "parties/server/admission.py"
@@ -836,7 +835,7 @@ GUARDS = (
     Guard("servers agree who is drawn", ENTRY, "if state.drawn != event.drawn:", "if False:", (DRAWING,)),
     Guard(
         "nobody is left out of a round for everybody",
-        ANNOUNCEMENTS,
+        ENTERING,
         "if not opened.drawn and config.sample is None:",
         "if False:",
         (DRAWING,),
@@ -885,7 +884,7 @@ GUARDS = (
     ),
     Guard(
         "counted is said of the submission that was asked about",
-        "parties/client/statements.py",
+        "parties/client/outcomes.py",
         'if accounts[0].digest not in (b"", last.digest):',
         "if False:",
         ("tests/system/security/test_other_submissions.py",),
@@ -927,28 +926,28 @@ GUARDS = (
     ),
     Guard(
         "a round has the pinned keys",
-        ANNOUNCEMENTS,
+        ENTERING,
         "if config.servers != tuple(identity.keys for identity in self._setup.servers):",
         "if False:",
         (BYZANTINE,),
     ),
     Guard(
         "a receipt is signed",
-        STATEMENTS,
+        OUTCOMES,
         "if not verify(setup.servers[server].statement, receipt.signature,",
         "if False and not verify(setup.servers[server].statement, receipt.signature,",
         (BYZANTINE,),
     ),
     Guard(
         "an outcome is signed",
-        STATEMENTS,
+        OUTCOMES,
         "if not verify(key, finished.message.signature,",
         "if False and not verify(key, finished.message.signature,",
         (BYZANTINE,),
     ),
     Guard(
         "outcomes told are equal",
-        STATEMENTS,
+        OUTCOMES,
         "if not _same_ending(statements[0], statements[1]):",
         "if False:",
         (BYZANTINE, REPEATED),
@@ -967,7 +966,7 @@ GUARDS = (
         "explanation = message.explanation",
         (WORDS,),
     ),
-    Guard("one server's account decides nothing", STATEMENTS, "if len(accounts) < 2:", "if not accounts:", (REPEATED,)),
+    Guard("one server's account decides nothing", OUTCOMES, "if len(accounts) < 2:", "if not accounts:", (REPEATED,)),
     Guard(
         "an error says that a submission has left",
         OUTCOMES,

@@ -622,7 +622,7 @@ BUGS = (
         "an outcome counts only if both servers tell it",
         (
             Edit(
-                "parties.client.statements:learn_outcome",
+                "parties.client.outcomes:learn_outcome",
                 "if not _same_ending(statements[0], statements[1]):",
                 "if False:",
             ),
