@@ -33,7 +33,7 @@ from fsl_async.server.slicing import CUT_AT, ForestSlice, Job, Slice, group_dige
 from fsl_async.server.sums import BinSum, CellMemory, Content, UnionSum, merging, numbered
 from fsl_async.server.tree_totals import TreeTotals
 from fsl_async.task import Dense, Sparse, Task
-from fsl_async.wire.public_part import ALL_ROWS, ForestKey, Opened, Part, dense_bytes, forests_of, shape_of_share
+from fsl_async.wire.public_part import ALL_ROWS, ForestKey, OpenedRows, Part, dense_bytes, forests_of, shape_of_share
 from fsl_async.wire.share_pieces import Span, spans_of
 
 COUNTED_AT_ONCE = 2**18
@@ -259,7 +259,7 @@ class Aggregate:
         words = np.ascontiguousarray(signed).view(np.uint32).reshape(len(counts), -1)
         return words[:, 0].tobytes()
 
-    def share(self, opened: Opened = ALL_ROWS) -> bytes:
+    def share(self, opened: OpenedRows = ALL_ROWS) -> bytes:
         """This server's share of the aggregate: every block's elements in the task's order, little-endian.
 
         Args:
@@ -267,7 +267,7 @@ class Aggregate:
         """
         return b"".join(self.piece(span, opened) for span in spans_of(self._config.shape, opened))
 
-    def piece(self, span: Span, opened: Opened = ALL_ROWS) -> bytes:
+    def piece(self, span: Span, opened: OpenedRows = ALL_ROWS) -> bytes:
         """A piece of this server's share; several may be formed at the same time, while nothing is added.
 
         Args:
@@ -359,7 +359,7 @@ def _run(jobs: Sequence[Job]) -> None:
         job()
 
 
-def split_share(task: Task, share: Buffer, opened: Opened = ALL_ROWS) -> dict[str, Elements]:
+def split_share(task: Task, share: Buffer, opened: OpenedRows = ALL_ROWS) -> dict[str, Elements]:
     """View a share's bytes as every block's elements: (rows, width), of the opened rows, or (size,)."""
     blocks: dict[str, Elements] = {}
     offset = 0

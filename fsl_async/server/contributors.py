@@ -22,7 +22,7 @@ from fsl_async.digests import Buffer
 from fsl_async.geometry import SEGMENTS, geometry_of
 from fsl_async.privacy.tails import largest_noise
 from fsl_async.task import Sparse, Task
-from fsl_async.wire.public_part import ALL_ROWS, Opened
+from fsl_async.wire.public_part import ALL_ROWS, OpenedRows
 
 Counts = npt.NDArray[np.int32]
 
@@ -34,7 +34,7 @@ class FalseCountError(ArithmeticError):
     """The counts are none that the counted clients can have; the message names a row, but no count."""
 
 
-def opened_rows(task: Task, shares: Sequence[Buffer]) -> Opened:
+def opened_rows(task: Task, shares: Sequence[Buffer]) -> OpenedRows:
     """The rows that both servers' shares of the counts open.
 
     Args:

@@ -131,10 +131,10 @@ def _has_padding(forest: Forest, kind: str, piece: memoryview) -> bool:
     return kind == "select" and bits % 8 != 0 and any(last >> bits % 8 for last in piece[-1:])
 
 
-Opened: TypeAlias = Mapping[str, RowNumbers]
+OpenedRows: TypeAlias = Mapping[str, RowNumbers]
 """By block, the rows that are opened, ascending; of a block that is left out all are."""
 
-ALL_ROWS: Opened = MappingProxyType({})
+ALL_ROWS: OpenedRows = MappingProxyType({})
 """Where contributors are not counted."""
 
 
@@ -143,13 +143,13 @@ def dense_bytes(task: TaskFields) -> int:
     return sum(block.size for block in task.blocks if isinstance(block, Dense)) * task.ring.element_bytes
 
 
-def share_bytes(task: TaskFields, opened: Opened = ALL_ROWS) -> int:
+def share_bytes(task: TaskFields, opened: OpenedRows = ALL_ROWS) -> int:
     """Bytes of a server's share of the aggregate, or of the rows of it that are opened."""
     weights = sum(math.prod(shape_of_share(block, opened)) for block in task.blocks)
     return weights * task.ring.element_bytes
 
 
-def shape_of_share(block: Block, opened: Opened) -> tuple[int, ...]:
+def shape_of_share(block: Block, opened: OpenedRows) -> tuple[int, ...]:
     """The shape of a block's array in a share: of the opened rows alone where not all are."""
     return (len(opened[block.name]), *block.shape[1:]) if block.name in opened else block.shape
 

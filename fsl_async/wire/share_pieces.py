@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from fsl_async.digests import DIGEST_BYTES, Buffer, Domain, digest
 from fsl_async.task import Task
-from fsl_async.wire.public_part import ALL_ROWS, Opened, shape_of_share
+from fsl_async.wire.public_part import ALL_ROWS, OpenedRows, shape_of_share
 
 LONGEST_PIECE = 2**24
 """Bytes of a piece at most: a row of the largest width and ring has as many. The laboratory alone sets it lower."""
@@ -55,7 +55,7 @@ class Span(NamedTuple):
         return [self._replace(start=start, stop=stop) for start, stop in pairwise(ends)]
 
 
-def spans_of(task: Task, opened: Opened = ALL_ROWS) -> Sequence[Span]:
+def spans_of(task: Task, opened: OpenedRows = ALL_ROWS) -> Sequence[Span]:
     """What each piece of a share has, in order.
 
         spans_of(task)      # [Span(block=0, start=0, stop=2097152, weights=1), …]
@@ -99,14 +99,14 @@ def longest_piece(task: Task) -> int:
     return max(sizes) * task.ring.element_bytes
 
 
-def _spans(task: Task, opened: Opened) -> Iterator[Span]:
+def _spans(task: Task, opened: OpenedRows) -> Iterator[Span]:
     for number, rows, weights in _blocks(task, opened):
         step = _rows_at_once(task, weights)
         for start in range(0, rows, step):
             yield Span(number, start, min(start + step, rows), weights)
 
 
-def _blocks(task: Task, opened: Opened) -> Iterator[tuple[int, int, int]]:
+def _blocks(task: Task, opened: OpenedRows) -> Iterator[tuple[int, int, int]]:
     """Each block's number, its rows in a share, and the weights of a row."""
     for number, block in enumerate(task.blocks):
         rows, *row = shape_of_share(block, opened)

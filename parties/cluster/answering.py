@@ -28,7 +28,7 @@ from parties.cluster.orders import (
     session_layouts,
 )
 from parties.compute import ComputeLane
-from parties.server.round.reading_back import ReadBack, altered
+from parties.server.round.reading import ReadBack, altered
 from parties.server.store_layout import RequestKey, part_name, round_prefix
 from parties.storage.blobs.blobs import Blobs
 

@@ -13,10 +13,9 @@ from parties.cluster.passes import PassesOnWorkers
 from parties.compute import ComputeLane
 from parties.events import Observer
 from parties.outcome import Model
-from parties.server.round.engine import Answers, Engine, RoundSum, RoundWork
+from parties.server.round.engine import Answers, Engine, RoundStart, RoundSum, RoundWork
 from parties.server.round.records import RoundRecords
 from parties.server.round.retrieval import PassesInProcess, RetrievalBatcher
-from parties.server.round.start import RoundStart
 from parties.status import EngineStatus, WorkerStatus
 
 __all__ = ["ClusterEngine"]

@@ -13,8 +13,8 @@ from fsl_async.union import pack_union
 from fsl_async.wire.public_part import Part
 from parties.cluster.orders import ModelBlock, ModelPiece, SessionTrees, session_layouts
 from parties.outcome import Model
+from parties.server.round.engine import RoundStart
 from parties.server.round.records import RoundRecords
-from parties.server.round.start import RoundStart
 from parties.server.store_layout import client_key, round_prefix
 
 __all__ = ["LayingOut"]

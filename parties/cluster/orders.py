@@ -17,7 +17,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.secrecy import Discreet
 from fsl_async.union import union_task
 from fsl_async.wire.public_part import Layout, Trees
-from parties.server.round.submission_reader import StoredSubmission
+from parties.server.round.reading import StoredSubmission
 
 __all__ = [
     "AddOrder",

@@ -61,7 +61,7 @@ from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
 from parties.events import Warned
 from parties.server.round.engine import RoundSum, RoundWork
-from parties.server.round.submission_reader import StoredSubmission
+from parties.server.round.reading import StoredSubmission
 
 _log = logging.getLogger("parties.cluster")
 

@@ -24,10 +24,9 @@ from parties.cluster.laying_out import LayingOut
 from parties.cluster.orders import AnsweredReport, AnswerOrder, Brief, ModelBlock, StoredQuery, decoded, sealed
 from parties.compute import ComputeLane
 from parties.outcome import Model
-from parties.server.round.engine import Asked
+from parties.server.round.engine import Asked, RoundStart
 from parties.server.round.records import RoundRecords
 from parties.server.round.retrieval import Answered, Passes, in_rows
-from parties.server.round.start import RoundStart
 
 __all__ = ["PassesOnWorkers"]
 

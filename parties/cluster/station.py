@@ -49,8 +49,7 @@ from parties.cluster.orders import (
 )
 from parties.compute import ComputeLane
 from parties.server.round.accumulation import READERS, add_batch
-from parties.server.round.reading_back import ReadBack, altered
-from parties.server.round.submission_reader import StoredSubmission, SubmissionReader
+from parties.server.round.reading import ReadBack, StoredSubmission, SubmissionReader, altered
 from parties.server.store_layout import RequestKey, part_name, round_prefix
 from parties.storage.blobs.blobs import Blobs
 

@@ -13,7 +13,7 @@ import trio
 from fsl_async.errors import MisuseError
 from parties.files.disk import exists
 from parties.files.toml import read_toml
-from parties.server.waiting_store import PAUSE
+from parties.server.storage import PAUSE
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.settings.task_file import Deployment

@@ -26,9 +26,9 @@ from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook
 from parties.server.admission import Anyone, ListOnly, Policy, WithToken
 from parties.server.limits import ConversationLimits, Schedule
-from parties.server.own_rule import found
+from parties.server.round.own_rule import found
 from parties.server.setup import ServerSetup
-from parties.server.waiting_store import PAUSE
+from parties.server.storage import PAUSE
 from parties.settings.party_file import LimitsTable, ServerFile
 from parties.settings.reading import OnDisk, StoreSetting
 from parties.settings.task_file import Deployment

@@ -47,8 +47,8 @@ from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.inbox import Gathered, Heard, Inbox, Item, Ours, Said
 from parties.server.peer.forwarding import Forwarded, objection
 from parties.server.peer.link import PeerLink
-from parties.server.peer.reconciliation import Meeting
-from parties.server.refusals import RequestRefusedError
+from parties.server.peer.meeting import Meeting
+from parties.server.replies import RequestRefusedError
 from parties.server.round_sequence import RoundSequence
 from parties.server.rounds import Rounds
 from parties.server.store_layout import RequestKey

@@ -20,7 +20,7 @@ from fsl_async.server.rules import check_state, describe_state
 from fsl_async.union import pack_union
 from parties.outcome import Aborted, Done, Model, RoundReport
 from parties.server.history import Arrays, History, Progress, SessionSeed, SumOf
-from parties.server.round.quota import RoundQuota
+from parties.server.round.places import RoundQuota
 from parties.server.round.run import RoundRun
 from parties.server.rounds import FoundUnion
 from parties.server.setup import ServerSetup

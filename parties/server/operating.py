@@ -24,7 +24,7 @@ from parties.server.inbox import Inbox
 from parties.server.peer.forwarding import longest_peer_message
 from parties.server.peer.link import PeerLink
 from parties.server.peer.listening import PeerInbox
-from parties.server.peer.reconciliation import Meeting
+from parties.server.peer.meeting import Meeting
 from parties.server.records import ServerRecords
 from parties.server.round.run import RoundRun
 from parties.server.round_sequence import RoundSequence

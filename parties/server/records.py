@@ -6,11 +6,9 @@ from parties.server.admission import Enrolment
 from parties.server.evidence import EvidenceBook
 from parties.server.history import History
 from parties.server.ledger import Ledger
-from parties.server.recent_parts import RecentParts
 from parties.server.sessions import Sessions
 from parties.server.setup import ServerSetup
-from parties.server.waiting_blobs import PatientBlobs
-from parties.server.waiting_store import PatientStore, Standstill
+from parties.server.storage import PatientBlobs, PatientStore, RecentParts, Standstill
 
 
 class ServerRecords:

@@ -21,15 +21,15 @@ from parties.events import ClientsDrawn, Resumed, RoundOpened, RoundSettled, War
 from parties.outcome import Aborted
 from parties.server.inbox import Gathered, Inbox
 from parties.server.lasting_state import LastingState
-from parties.server.own_rule import own_rule
 from parties.server.peer.link import PeerLink
-from parties.server.peer.reconciliation import known
+from parties.server.peer.meeting import known
 from parties.server.records import ServerRecords
-from parties.server.round.in_process import InProcess
+from parties.server.round.accumulation import InProcess
+from parties.server.round.drawing import SampleRun
+from parties.server.round.engine import RoundStart
+from parties.server.round.own_rule import own_rule
 from parties.server.round.records import RoundRecords, round_bytes
 from parties.server.round.run import RoundRun
-from parties.server.round.sample import SampleRun
-from parties.server.round.start import RoundStart
 from parties.server.round.tools import Tools
 from parties.server.round.toss import TossRun
 from parties.server.rounds import ROUNDS_REMEMBERED, Resting, Rounds, Running, Sampling, Tossing

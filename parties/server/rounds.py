@@ -14,13 +14,12 @@ from fsl_async.errors import MisuseError
 from fsl_async.protocols.sampling import Gathering
 from parties.concurrency import RecurringEvent
 from parties.outcome import RoundReport
-from parties.server.askers import Askers
 from parties.server.history import History
 from parties.server.peer.link import PeerLink
-from parties.server.refusals import RequestRefusedError
-from parties.server.round.quota import RoundQuota
+from parties.server.replies import RequestRefusedError
+from parties.server.round.drawing import Askers, SampleRun
+from parties.server.round.places import RoundQuota
 from parties.server.round.run import RoundRun
-from parties.server.round.sample import SampleRun
 from parties.server.round.toss import TossRun
 from parties.status import PastRound
 

@@ -27,7 +27,7 @@ from parties.server.admission import DismissedError
 from parties.server.clients.connection import ClientConnections
 from parties.server.clients.requests import RequestHandler
 from parties.server.operating import OperatedServer
-from parties.server.peer.dialling import PeerDialling, other_task
+from parties.server.peer.meeting import PeerDialling, other_task
 from parties.server.reception import Listening, Reception
 from parties.server.setup import ServerSetup
 from parties.server.traffic import Traffic

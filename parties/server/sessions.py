@@ -26,7 +26,7 @@ from fsl_async.task import ProtocolName, Task
 from fsl_async.union import union_task
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.events import Observer, Warned, unobserved
-from parties.server.refusals import ContradictionError, RequestRefusedError
+from parties.server.replies import ContradictionError, RequestRefusedError
 from parties.server.store_layout import client_key
 from parties.storage.blobs.blobs import HarmedBlobError
 from parties.storage.decoding import decode_stored

@@ -16,8 +16,8 @@ from parties.identity.registry import Registry
 from parties.outcome import Model
 from parties.server.admission import ListOnly, Policy
 from parties.server.limits import ConversationLimits, Schedule
-from parties.server.recent_parts import RECENT_BYTES
 from parties.server.round.engine import Engine
+from parties.server.storage import RECENT_BYTES
 from parties.storage.blobs.blobs import Blobs
 from parties.storage.blobs.in_store import StoreBlobs
 from parties.storage.store import Store

@@ -9,7 +9,7 @@ enrolment                           `parties.server.admission`: the clients that
 spent/…                             `parties.server.ledger`: the rounds that are charged to the privacy budget
 evidence                            `parties.server.evidence`: what was seen against the protocol
 last-toss                           `parties.server.round.toss`: the toss of the last settled round
-last-sample                         `parties.server.round.sample`: who asked for the last settled round
+last-sample                         `parties.server.round.drawing`: who asked for the last settled round
 round-<number>/…                    `parties.server.round.records`: a round, from its toss until it is erased
 
 The names of a round's blobs, below `round-<number>`:

@@ -40,7 +40,7 @@ from parties.commands.bench.workload import SEED
 from parties.compute import InlineLane
 from parties.identity.keys import PublicIdentity
 from parties.outcome import RoundOutcome
-from parties.server.clients.answerer import NOTHING, no_room
+from parties.server.replies import NOTHING, no_room
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
 from parties.simulation.network import SERVERS, Network, running

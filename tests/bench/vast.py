@@ -36,10 +36,10 @@ from parties.commands.bench.workload import Case, Client, aggregate, clients_of
 from parties.compute import ComputeLane, ThreadLane
 from parties.deployment.process_memory import give_back_code
 from parties.server.round.combining import Combining, Sums
-from parties.server.round.forming import Forming, keep_formed
+from parties.server.round.computation import Forming, keep_formed
+from parties.server.round.conclusion import apply_sum
+from parties.server.round.engine import RoundStart
 from parties.server.round.shares import ShareRecords
-from parties.server.round.start import RoundStart
-from parties.server.round.update import apply_sum
 from parties.storage.blobs.folder import FolderBlobs
 from parties.storage.sqlite_store import SqliteStore
 from tests.bench.alone import peak_memory, read_submission, write_submission

@@ -25,7 +25,7 @@ from fsl_async.wire.messages import (
 from parties.events import unobserved
 from parties.server.clients.connection import ClientConnections
 from parties.server.limits import ConversationLimits
-from parties.server.refusals import AbuseError, RequestRefusedError
+from parties.server.replies import AbuseError, RequestRefusedError
 from tests.support.record_peer import RecordPeer
 from transport import (
     HandshakeSettings,

@@ -33,11 +33,10 @@ from fsl_async.foreign_text import shortened
 from fsl_async.wire.codec import decode, decode_beginning, encode
 from fsl_async.wire.messages import AskOutcome, AskTask, Enter, FromClient, Message, Refused
 from parties.events import BudgetMoved, Observer
-from parties.server.clients.answerer import NOTHING, BulkRequest, Reply, Room, no_room
 from parties.server.clients.memory_budget import Budget, Loan
 from parties.server.clients.requests import RequestHandler
 from parties.server.limits import ConversationLimits
-from parties.server.refusals import AbuseError, RequestRefusedError
+from parties.server.replies import NOTHING, AbuseError, BulkRequest, Reply, RequestRefusedError, Room, no_room
 from parties.server.traffic import Traffic
 from transport import Channel, ChannelClosedError, Progress, RecordError, TooSlowError
 from transport.arriving import Room as RoomToCome

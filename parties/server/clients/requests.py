@@ -31,17 +31,15 @@ from fsl_async.wire.messages import (
     TaskIs,
 )
 from parties.events import Warned
-from parties.server.clients.answerer import NOTHING, BulkRequest, Reply, Room
-from parties.server.clients.deposits import Deposit, Depositor, Wanted, bulk_sizes
-from parties.server.clients.parts import check_carried
+from parties.server.clients.deposits import Deposit, Depositor, Wanted, bulk_sizes, check_carried
 from parties.server.clients.retrievals import Retrievals, longest_answer
 from parties.server.clients.statements import Statements
 from parties.server.clients.submissions import Submissions
 from parties.server.evidence import Evidence, either
 from parties.server.inbox import Inbox
 from parties.server.records import ServerRecords
-from parties.server.refusals import ContradictionError, RequestRefusedError
-from parties.server.round.quota import Counted
+from parties.server.replies import NOTHING, BulkRequest, ContradictionError, Reply, RequestRefusedError, Room
+from parties.server.round.places import Counted
 from parties.server.round.records import submission_bytes
 from parties.server.round.run import RoundRun
 from parties.server.rounds import Rounds

@@ -16,10 +16,8 @@ from fsl_async.wire.answer import AnswerLayout
 from fsl_async.wire.block_parts import parts_of
 from fsl_async.wire.messages import NO_RETRIEVAL, Answer, Block, Download, Recall, Retrieve
 from fsl_async.wire.public_part import Layout
-from parties.server.clients.answerer import Reply, Room
-from parties.server.clients.deposits import Deposit
-from parties.server.clients.parts import assemble, check_seed, keep, session_trees
-from parties.server.refusals import RequestRefusedError
+from parties.server.clients.deposits import Deposit, assemble, check_seed, keep, session_trees
+from parties.server.replies import Reply, RequestRefusedError, Room
 from parties.server.round.engine import Asked
 from parties.server.round.run import RoundRun
 from parties.server.rounds import FoundUnion

@@ -18,7 +18,7 @@ from fsl_async.wire.messages import Finished
 from parties.compute import ComputeLane
 from parties.identity.keys import Identity
 from parties.outcome import RoundReport
-from parties.server.clients.answerer import Reply
+from parties.server.replies import Reply
 from parties.statement import Statement
 
 ROUNDS_AT_HAND = 2

@@ -17,13 +17,11 @@ from fsl_async.wire.messages import Hint, Receipt, Submit
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes
 from parties.identity.keys import Identity
 from parties.server.admission import Enrolment
-from parties.server.clients.answerer import NOTHING, Reply
-from parties.server.clients.deposits import Deposit, check_salts
-from parties.server.clients.parts import assemble, check_seed, keep, session_origin
+from parties.server.clients.deposits import Deposit, assemble, check_salts, check_seed, keep, session_origin
 from parties.server.inbox import Inbox
-from parties.server.refusals import RequestRefusedError
+from parties.server.replies import NOTHING, Reply, RequestRefusedError
+from parties.server.round.reading import StoredSubmission
 from parties.server.round.run import RoundRun
-from parties.server.round.submission_reader import StoredSubmission
 from parties.server.sessions import Sessions, StoredOrigin
 from parties.server.store_layout import RequestKey
 from parties.storage.store import Change

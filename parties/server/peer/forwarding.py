@@ -25,7 +25,7 @@ from fsl_async.wire.share_pieces import list_bytes, longest_piece
 from parties.compute import ComputeLane
 from parties.outcome import ENTRY_BYTES
 from parties.server.clients.deposits import Deposit, named, wrong_form
-from parties.server.round.reading_back import layouts_of
+from parties.server.round.reading import layouts_of
 from parties.server.round.run import RoundRun
 from parties.server.store_layout import RequestKey
 

@@ -10,15 +10,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import trio
 
 from fsl_async.errors import StorageError
 from fsl_async.server.aggregation import Aggregate, Submission
-from fsl_async.server.batch import BATCHES
+from fsl_async.server.batch import BATCHES, at_once
+from fsl_async.server.sums import CellMemory
 from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
-from parties.server.round.engine import Added, Fetch, RoundSum
+from parties.outcome import Model
+from parties.server.round.engine import Added, Answers, Engine, Fetch, RoundStart, RoundSum, RoundWork
+from parties.server.round.records import RoundRecords
+from parties.server.round.retrieval import PassesInProcess, RetrievalBatcher
 
 READERS = 8
 """Submissions that are read side by side: what stores them may be slow to begin, and quick when several wait."""
@@ -167,3 +172,30 @@ async def add_batch(aggregate: Aggregate, submissions: Sequence[Submission], lan
     for step in (batch.preparing, batch.adding, batch.concluding):
         await lane.run_all(step())
     return batch.entries
+
+
+SPARE_BYTES = 256 << 20
+"""Memory of one round's sum that is kept for the next one's, at most."""
+
+
+class InProcess(Engine):
+    """Computes with the threads of one lane.
+
+    Args:
+        lane: where.
+    """
+
+    def __init__(self, lane: ComputeLane) -> None:
+        self._lane = lane
+        self._memory = CellMemory(SPARE_BYTES)
+
+    def sum(self, work: RoundWork) -> RoundSum:
+        """See `Engine.sum`."""
+        begun = work.begun
+        make = partial(Aggregate, begun.config, begun.server, begun.proof_key, begun.union, self._memory)
+        most = at_once(begun.config.shape, self._lane.threads)
+        return Accumulator(make, work.fetch, self._lane, most, work.on_added, work.over)
+
+    def answers(self, begun: RoundStart, model: Model, records: RoundRecords) -> Answers:
+        """See `Engine.answers`."""
+        return RetrievalBatcher(PassesInProcess(begun.config, begun.server, model, records, self._lane))

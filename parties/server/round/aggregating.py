@@ -29,22 +29,20 @@ from fsl_async.wire.messages import (
     Share,
     SharePiece,
 )
-from fsl_async.wire.public_part import Opened
+from fsl_async.wire.public_part import OpenedRows
 from fsl_async.wire.share_pieces import spans_of
 from parties.events import SubmissionIn, Warned
 from parties.outcome import Model, RoundOutcome, RoundReport, SumRefused
-from parties.server.evidence import Evidence
-from parties.server.round.arriving_share import ArrivingShare
-from parties.server.round.claims import Claims
+from parties.server.evidence import Evidence, seen_in, strangers_in
 from parties.server.round.computation import Computation
 from parties.server.round.conclusion import aborted_report, difference
-from parties.server.round.contradictions import seen_in, strangers_in
-from parties.server.round.engine import Answers
+from parties.server.round.engine import Answers, RoundStart
 from parties.server.round.outbox import Outbox
+from parties.server.round.places import Claims
 from parties.server.round.records import RoundRecords
-from parties.server.round.start import RoundStart
-from parties.server.round.timers import Timers
+from parties.server.round.shares import ArrivingShare
 from parties.server.round.tools import Tools
+from parties.server.round.waiting import Timers
 from parties.storage.store import Change
 
 LONG_LIST: Final = 10_000
@@ -58,7 +56,7 @@ LONG_BYTES: Final = 2**19
 
 
 class Aggregation:
-    """What a round of submissions does; see `parties.server.round.course`.
+    """What a round of submissions does; see `parties.server.round.run`.
 
     Args:
         begun: what the round began with.
@@ -431,7 +429,7 @@ class Aggregation:
             await self._records.keep_counts(bulk)
         return said
 
-    async def _opened_rows(self) -> Opened:
+    async def _opened_rows(self) -> OpenedRows:
         """The rows that a share of the sum is of; before and after it is awaited, its digest decides."""
         match self.state:
             case ssa.Revealed(counts=counts) | ssa.Combined(counts=counts):

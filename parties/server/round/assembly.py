@@ -17,7 +17,7 @@ from fsl_async.digests import same
 from fsl_async.protocols import assembly
 from fsl_async.protocols.machine import UnexpectedEvent
 from parties.concurrency import RecurringEvent
-from parties.server.refusals import ContradictionError, RequestRefusedError
+from parties.server.replies import ContradictionError, RequestRefusedError
 from parties.server.store_layout import KnownPart, RequestKey
 from parties.storage.decoding import replaying
 

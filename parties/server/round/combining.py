@@ -20,10 +20,10 @@ from fsl_async.server.contributions import ContributionCheck
 from fsl_async.server.sums import numbered
 from fsl_async.task import Task
 from fsl_async.union import union_rows
-from fsl_async.wire.public_part import Opened
+from fsl_async.wire.public_part import OpenedRows
 from fsl_async.wire.share_pieces import Span
 from parties.outcome import LazyArrays, Model
-from parties.server.round.start import RoundStart
+from parties.server.round.engine import RoundStart
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Combining:
         clients: how many clients are in the sum.
     """
 
-    def __init__(self, begun: RoundStart, opened: Opened, clients: int) -> None:
+    def __init__(self, begun: RoundStart, opened: OpenedRows, clients: int) -> None:
         config, self._begun, self._clients = begun.config, begun, clients
         self._shape, self._ring = config.shape, config.shape.ring
         self._names = [block.name for block in config.shape.blocks]
@@ -70,7 +70,7 @@ class Combining:
         self._found: defaultdict[str, list[RowNumbers]] = defaultdict(list)
         self._check = ContributionCheck(config.task, clients)
         self._sigma = _least_sigma(config.task)
-        self._places: Opened = {name: begun.union[name] for name in self._sparse if config.in_ranks(name)} | dict(
+        self._places: OpenedRows = {name: begun.union[name] for name in self._sparse if config.in_ranks(name)} | dict(
             opened
         )
         blocks = () if config.protocol == "psu" else config.task.blocks

@@ -1,30 +1,49 @@
-"""What a round computes, in tasks of its nursery; what comes out is reported to the server's own task as events."""
+"""What a round computes, in tasks of its nursery; what comes out is reported to the server's own task as events.
+
+Rules:
+
+- The noise that this server adds to what it reveals is derived from a secret that is not in the store, from the round
+  and from the submissions that are counted; so a share that is formed again, after a kill or from a store that was put
+  back, is the same share.
+- The share of the sum is formed piece by piece, as many at a time as the lane has threads. A piece is stored with the
+  noise that the task asks for, and never without; if the server is killed before the share's list is stored, all
+  pieces are formed anew, and are the same.
+- A server forms its share from the rows with enough contributors alone, by both servers' shares of the counts, and
+  expects the same rows of the other one, whose commitment names both shares. A count that the counted clients cannot
+  have is evidence about the other server, whose share of it is false; the round is aborted then, before anything is
+  summed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, assert_never
+from typing import NamedTuple, TypeAlias, assert_never
 
 import trio
 
-from fsl_async.config import restricted
-from fsl_async.digests import DIGEST_BYTES
+from fsl_async.config import RoundConfig, restricted
+from fsl_async.digests import DIGEST_BYTES, Buffer
+from fsl_async.privacy.noise import noise_key, noised
 from fsl_async.protocols import ssa
 from fsl_async.protocols.ending import GaveUp
+from fsl_async.protocols.entries import roster_digest
 from fsl_async.protocols.machine import Event
-from fsl_async.server.aggregation import Submission
-from fsl_async.server.contributors import FalseCountError
-from fsl_async.wire.share_pieces import spans_of
+from fsl_async.ring import Ring
+from fsl_async.server.aggregation import Aggregate, Submission
+from fsl_async.server.contributors import FalseCountError, check_counts, opened_rows
+from fsl_async.wire.public_part import ALL_ROWS, OpenedRows
+from fsl_async.wire.share_pieces import Span, piece_digest, spans_of
+from parties.compute import ComputeLane
 from parties.events import Evaluated
+from parties.identity.keys import Identity
 from parties.outcome import Model
-from parties.server.round.conclusion import Opened, conclude
-from parties.server.round.contributors import Contributors
-from parties.server.round.engine import RoundWork
-from parties.server.round.forming import Forming, keep_formed
-from parties.server.round.noising import Noise
+from parties.server.evidence import Evidence
+from parties.server.round.conclusion import OpenedSum, conclude
+from parties.server.round.engine import RoundStart, RoundWork
 from parties.server.round.records import RoundRecords
-from parties.server.round.start import RoundStart
+from parties.server.round.shares import ShareRecords
 from parties.server.round.tools import Tools
 from parties.storage.store import Change
 
@@ -57,7 +76,7 @@ class Computation:
         self.retrievals = tools.engine.answers(begun, _retrieved(begun), records)
         self.contributors = Contributors(begun, records, tools)
         self._noise = Noise(begun.config, tools.identity, tools.lane)
-        self.opened: Opened | None = None
+        self.opened: OpenedSum | None = None
 
     @property
     def added(self) -> int:
@@ -104,7 +123,7 @@ class Computation:
             case _:
                 assert_never(effect)
 
-    async def open(self, effect: ssa.Apply) -> Opened:
+    async def open(self, effect: ssa.Apply) -> OpenedSum:
         """Combine both shares; see `opened`.
 
         Raises:
@@ -169,3 +188,182 @@ def _retrieved(begun: RoundStart) -> Model:
         name: restricted(array, begun.union[name]) if begun.config.in_ranks(name) else array
         for name, array in begun.model.items()
     }
+
+
+COUNT_RING = Ring(32)
+"""In which rows' contributors are counted."""
+
+Noised: TypeAlias = Callable[[Span, Buffer], bytes]
+"""Adds noise to what a share has of a span."""
+
+
+class Noise:
+    """One server's noise in one round.
+
+    Args:
+        config: the round.
+        identity: this server's keys, of which the noise has one.
+        lane: where it is computed.
+    """
+
+    def __init__(self, config: RoundConfig, identity: Identity, lane: ComputeLane) -> None:
+        self._config = config
+        self._identity = identity
+        self._lane = lane
+
+    def of_share(self, counted: Mapping[str, bytes], opened: OpenedRows) -> Noised:
+        """What adds the noise that the task asks for to a piece of the share; nothing where it asks for none.
+
+        It is a pure function of a piece's span and content, for a thread.
+
+        Args:
+            counted: the clients that count, and their submissions' digests.
+            opened: by sparse block, the rows that are in the share.
+        """
+        ring, sigma, blocks = self._config.shape.ring, self._config.task.doses.values, self._config.shape.blocks
+        if not sigma:
+            return lambda _, content: bytes(content)
+        keys = [self._key(counted, f"values {block}") for block in range(len(blocks))]
+
+        def noised_at(span: Span, content: Buffer) -> bytes:
+            rows = opened.get(blocks[span.block].name)
+            there = range(span.start, span.stop) if rows is None else rows[span.start : span.stop]
+            return noised(ring, content, sigma, keys[span.block], there, span.weights)
+
+        return noised_at
+
+    async def on_counts(self, counted: Mapping[str, bytes], counts: Buffer) -> bytes:
+        """Shares of rows' contributors, words of 32 bits, with the noise that the task asks for."""
+        sigma = self._config.task.doses.counts
+        if sigma:
+            return await self._lane.run(partial(noised, COUNT_RING, counts, sigma, self._key(counted, "counts")))
+        return bytes(counts)
+
+    def _key(self, counted: Mapping[str, bytes], use: str) -> bytes:
+        return noise_key(self._identity.noise_secret, self._config.round_id(), roster_digest(counted), use)
+
+
+class FormedPiece(NamedTuple):
+    """A piece, and the digest that names it."""
+
+    name: bytes
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Forming:
+    """How the pieces of a share of a sum are formed, as they are stored and sent.
+
+    Attributes:
+        aggregate: the sum.
+        spans: what each piece has of the share.
+        opened: by sparse block, the rows that are in the share.
+        noised: adds the noise that the task asks for to a piece.
+    """
+
+    aggregate: Aggregate
+    spans: Sequence[Span]
+    opened: OpenedRows
+    noised: Noised
+
+    def folds(self, place: int, count: int) -> list[Callable[[], bytes]]:
+        """What forms a piece, in at most so many parts."""
+        return [partial(self.aggregate.piece, span, self.opened) for span in self.spans[place].cut(count)]
+
+    def finished(self, place: int, parts: Sequence[bytes]) -> FormedPiece:
+        """A piece of which all parts are formed."""
+        content = self.noised(self.spans[place], parts[0] if len(parts) == 1 else b"".join(parts))
+        return FormedPiece(piece_digest(content), content)
+
+    def piece(self, place: int) -> FormedPiece:
+        """A piece, by one thread."""
+        return self.finished(place, [fold() for fold in self.folds(place, 1)])
+
+
+async def keep_formed(forming: Forming, shares: ShareRecords, lane: ComputeLane) -> bytes:
+    """Form and store a share, and return the digest that names it; of few pieces each is formed by several threads."""
+    count = len(forming.spans)
+    threads = lane.threads // count if count else 0
+    names: dict[int, bytes] = {}
+    places = iter(range(count))
+
+    async def form(place: int) -> FormedPiece:
+        if threads < 2:
+            return await lane.run(partial(forming.piece, place))
+        parts = await lane.run_each(forming.folds(place, threads))
+        return await lane.run(partial(forming.finished, place, parts))
+
+    async def work() -> None:
+        for place in places:
+            piece = await form(place)
+            await shares.keep_piece(piece.name, piece.content)
+            names[place] = piece.name
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(min(lane.threads, count)):
+            nursery.start_soon(work)
+    return await shares.keep_list(tuple(names[place] for place in range(count)))
+
+
+class Contributors:
+    """The rows that one round opens.
+
+    Args:
+        begun: what the round began with.
+        records: where shares of the counts are stored.
+        tools: what it has of its server.
+    """
+
+    def __init__(self, begun: RoundStart, records: RoundRecords, tools: Tools) -> None:
+        self._begun = begun
+        self._records = records
+        self._tools = tools
+        self._opened: tuple[ssa.Counts, OpenedRows] = (), ALL_ROWS
+
+    @property
+    def latest(self) -> OpenedRows:
+        """The rows, as far as they are known."""
+        return self._opened[1]
+
+    async def choose(self, effect: ssa.Sum) -> OpenedRows:
+        """The rows that are opened, if the counts are ones that the counted clients can have; with noise, any may be.
+
+        Raises:
+            FalseCountError: they are not; the evidence is kept.
+            StorageError: a share of the counts is not stored, or the evidence could not be.
+        """
+        if effect.counts and self._begun.config.task.privacy is None:
+            check = partial(check_counts, self._begun.config.shape, await self._shares(effect.counts))
+            try:
+                await self._tools.lane.run(partial(check, len(effect.counted)))
+            except FalseCountError as error:
+                await self._tools.evidence.keep(self._evidence(effect.counts, error))
+                raise
+        return await self.opened(effect.counts)
+
+    async def opened(self, counts: ssa.Counts) -> OpenedRows:
+        """The rows that both shares of the counts open; all of them where there are none.
+
+        Raises:
+            StorageError: a share of the counts is not stored.
+        """
+        if self._opened[0] != counts:
+            choose = partial(opened_rows, self._begun.config.shape, await self._shares(counts))
+            self._opened = counts, await self._tools.lane.run(choose)
+        return self._opened[1]
+
+    async def _shares(self, counts: ssa.Counts) -> list[Buffer]:
+        return [await self._records.counts(name) for name in counts]
+
+    def _evidence(self, counts: ssa.Counts, error: FalseCountError) -> Evidence:
+        server = self._begun.server
+        peer = f"S{1 - server}"
+        return Evidence(
+            number=self._begun.config.number,
+            about=peer,
+            kind="counts",
+            first=counts[server],
+            second=counts[1 - server],
+            explanation=f"{error}: {peer} has sent a false share of the counts. Nothing was opened, and the round is "
+            "aborted",
+        )

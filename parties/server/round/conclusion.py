@@ -6,6 +6,7 @@ that was aborted before anything was opened, after which the same values may be 
 
 What a task's own rule has made of a sum is stored with the word that it was applied (see `OwnResult`): a restarted
 server reads it back and does not call the function again, which might do something else this time.
+In a union round, which finds the union, the model stays.
 """
 
 from __future__ import annotations
@@ -18,30 +19,29 @@ from typing import TypeAlias
 from fsl_async.config import BlockModel, RoundConfig, describe_model
 from fsl_async.foreign_text import shortened
 from fsl_async.merkle import blind_of
-from fsl_async.model_numbers import BeyondDtypeError
+from fsl_async.model_numbers import BeyondDtypeError, with_sum
 from fsl_async.protocols import ssa
 from fsl_async.server.contributions import BeyondNormsError, ExcessError
-from fsl_async.server.rules import NoWeightError, OwnRuleError, describe_state
+from fsl_async.server.rules import NoWeightError, OwnRuleError, average_and_step, describe_state, own_step
+from fsl_async.server_rules import OwnRule
 from fsl_async.union import UnionBlock, describe_union, pack_union
-from fsl_async.wire.public_part import Opened as OpenedRows
+from fsl_async.wire.public_part import OpenedRows
 from fsl_async.wire.share_pieces import spans_of
 from parties.events import Warned
 from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.evidence import Evidence, either
 from parties.server.round.combining import Combining, Sums
-from parties.server.round.own_result import OwnResult
+from parties.server.round.engine import RoundStart
+from parties.server.round.own_rule import OwnResult, watched
 from parties.server.round.records import RoundRecords
-from parties.server.round.slow_rule import watched
-from parties.server.round.start import RoundStart
 from parties.server.round.tools import Tools
-from parties.server.round.update import Result, apply_sum
 
 RefusalError: TypeAlias = ExcessError | BeyondDtypeError | NoWeightError | OwnRuleError
 """Why a sum is not applied."""
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedSum:
     """What an opened sum has come to.
 
     Attributes:
@@ -81,7 +81,7 @@ class Opened:
             blind=self.blind,
         )
 
-    def refused(self, begun: RoundStart, explanation: str) -> Opened:
+    def refused(self, begun: RoundStart, explanation: str) -> OpenedSum:
         """The same sum where it is not applied after all."""
         return replace(
             self,
@@ -122,7 +122,7 @@ def difference(config: RoundConfig, server: int, state: ssa.Differed) -> str:
 
 async def conclude(
     begun: RoundStart, records: RoundRecords, tools: Tools, effect: ssa.Apply, rows: OpenedRows
-) -> Opened:
+) -> OpenedSum:
     """Combine both shares, which are of these rows, and apply the sum or refuse it.
 
     A sum that is more than its clients can have contributed is evidence, too.
@@ -152,7 +152,7 @@ async def conclude(
     )
     blind = blind_of(begun.proof_key, begun.config.round_id())
     model, state = result.model, result.state
-    opened = Opened(outcome, effect.counted, Done(), sums.union, model, described, state, state_digest, blind)
+    opened = OpenedSum(outcome, effect.counted, Done(), sums.union, model, described, state, state_digest, blind)
     return opened if error is None else opened.refused(begun, str(error))
 
 
@@ -247,3 +247,33 @@ def _excess(begun: RoundStart, effect: ssa.Apply, error: ExcessError) -> Evidenc
         second=effect.peer_share,
         explanation=f"{shortened(str(error))}: {who}. The model is as it was, and the sum is known to both servers",
     )
+
+
+@dataclass(frozen=True)
+class Result:
+    """The model after a round, and what the task's optimizer or own rule keeps beside it."""
+
+    model: Model
+    state: Model
+
+
+def apply_sum(begun: RoundStart, rule: OwnRule | None, sums: Sums) -> Result:
+    """Apply a sum as the task says.
+
+    Raises:
+        BeyondDtypeError: a block of the model cannot hold the result.
+        NoWeightError: the clients' weights sum to 0.
+        ExcessError: they sum to less.
+        OwnRuleError: the task's own rule failed.
+    """
+    config, task = begun.config, begun.config.task
+    if config.protocol == "psu":
+        return Result(begun.model, begun.state)
+    if task.adds:
+        model = begun.model
+        added = {name: with_sum(sums.ring, name, model[name], total) for name, total in sums.totals.items()}
+        return Result(model | added, {})
+    update = dict(sums.update)
+    if rule is not None:
+        return Result(*own_step(task, rule, begun.model, update, begun.state, config.number, sums.clients))
+    return Result(*average_and_step(task, begun.model, update, begun.state, sums.clients))

@@ -1,7 +1,7 @@
 """What computes a round's sum, and the answers to its retrievals: one interface, whatever stands behind it.
 
-Nothing else in the server knows which engine it has: threads of its own process (`parties.server.round.in_process`), or
-workers on other hosts (`parties.cluster`).
+Nothing else in the server knows which engine it has: threads of its own process (see `InProcess`), or workers on other
+hosts (`parties.cluster`).
 
 Rule: an engine takes no part in what a round decides. It adds whoever is put, and says nothing but whose submission is
 added; if it has lost what it had computed, it computes it again, and the round waits.
@@ -17,16 +17,48 @@ from typing import TypeAlias
 
 import trio
 
+from fsl_async.config import RoundConfig
 from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.wire.public_part import Part
 from parties.events import Observer
 from parties.outcome import Model
 from parties.server.round.records import RoundRecords
-from parties.server.round.start import RoundStart
 from parties.server.store_layout import RequestKey
 from parties.status import EngineStatus
 
-__all__ = ["Added", "Answers", "Asked", "Engine", "Fetch", "RoundSum", "RoundWork"]
+
+@dataclass(frozen=True)
+class RoundStart:
+    """What a round begins with.
+
+    Attributes:
+        config: the round.
+        server: 0 or 1.
+        proof_key: the key under which both servers hash proofs.
+        model: the model before the round, equal on both servers.
+        state: what the optimizer or the own rule has kept, before the round.
+        union: by sparse block, the rows that the round is aligned on.
+        opened_at: when it opened, in seconds since 1970.
+        closes_at: when it closes, in seconds since 1970; infinity if only enough clients close it.
+        enough: how many clients close it at once.
+        drawn: who may take part; None where everybody may.
+    """
+
+    config: RoundConfig
+    server: int
+    proof_key: bytes = field(repr=False)
+    model: Model
+    state: Model
+    union: Model
+    opened_at: float
+    closes_at: float
+    enough: int
+    drawn: frozenset[str] | None = None
+
+    def is_drawn(self, client: str) -> bool:
+        """Whether this client may take part: everybody may, unless the task draws who does."""
+        return self.drawn is None or client in self.drawn
+
 
 Fetch: TypeAlias = Callable[[str], Awaitable[Submission]]
 Added: TypeAlias = Callable[[str, float], None]

@@ -22,8 +22,8 @@ from fsl_async.wire.share_pieces import packed_pieces
 from parties.compute import ComputeLane
 from parties.server.peer.link import PeerLink
 from parties.server.round.records import RoundRecords
+from parties.server.storage import PAUSE
 from parties.server.store_layout import RequestKey
-from parties.server.waiting_store import PAUSE
 from parties.storage.blobs.blobs import HarmedBlobError
 
 

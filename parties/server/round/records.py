@@ -8,7 +8,7 @@
     round-00000012/submissions/<client>              submissions, without their bulk
     round-00000012/share/<digest>                    the lists of both servers' shares of the sum: see `shares`
     round-00000012/counts/<digest>                   both servers' shares of the counts of contributors
-    round-00000012/applied                           what the task's own rule made of the sum: see `own_result`
+    round-00000012/applied                           what the task's own rule made of the sum: see `own_rule`
 
 Bulk lies in blobs: the pieces of shares, and what clients send, which the clients' connections put (see
 `parties.server.clients.deposits`): public parts, except those on loan, and on the carrier shares of dense blocks and
@@ -44,10 +44,9 @@ from fsl_async.task import Task
 from fsl_async.wire.public_part import Layout, Part, Trees, counts_bytes, dense_bytes
 from parties.compute import ComputeLane, InlineLane
 from parties.events import Observer, unobserved
-from parties.server.recent_parts import RecentParts, kept_alive
-from parties.server.round.reading_back import AlteredError, ReadBack
+from parties.server.round.reading import AlteredError, ReadBack, StoredSubmission, SubmissionReader
 from parties.server.round.shares import ShareRecords
-from parties.server.round.submission_reader import StoredSubmission, SubmissionReader
+from parties.server.storage import PAUSE, RecentParts, kept_alive
 from parties.server.store_layout import (
     KnownPart,
     RequestKey,
@@ -56,7 +55,6 @@ from parties.server.store_layout import (
     part_name,
     round_prefix,
 )
-from parties.server.waiting_store import PAUSE
 from parties.storage.blobs.blobs import Blobs, HarmedBlobError
 from parties.storage.blobs.in_store import StoreBlobs
 from parties.storage.decoding import decode_stored

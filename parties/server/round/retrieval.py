@@ -18,7 +18,7 @@ from fsl_async.server.retrieval import PermutedModel, Query
 from fsl_async.wire.public_part import Layout, Part
 from parties.compute import ComputeLane
 from parties.outcome import Model
-from parties.server.refusals import RequestRefusedError
+from parties.server.replies import RequestRefusedError
 from parties.server.round.engine import Answers, Asked
 from parties.server.round.records import RoundRecords
 

@@ -3,8 +3,8 @@
 Rules: an event is recorded before the new state is adopted, and the state is adopted before its effects are performed;
 a peer's message that is ahead of us waits its turn; computations and timers run in tasks of the round's nursery and
 report events, so only the server's own task changes the state. After a restart the recorded events are taken again, and
-the effects of the state they lead to are performed again. What is particular to a protocol is in the round's course
-(see `parties.server.round.course`).
+the effects of the state they lead to are performed again. What is particular to a protocol is in its driver,
+which has the machine's state.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
@@ -25,18 +25,16 @@ from fsl_async.wire.held_parts import mark_of, packed_marks, read_marks
 from fsl_async.wire.messages import OfRound
 from parties.events import RoundMoved, Warned
 from parties.outcome import Model, RoundOutcome, RoundReport
-from parties.server.refusals import RequestRefusedError
+from parties.server.replies import RequestRefusedError
 from parties.server.round.aggregating import Aggregation
 from parties.server.round.assembly import RequestAssembly
-from parties.server.round.course import course_of
-from parties.server.round.engine import Asked
+from parties.server.round.engine import Asked, RoundStart
 from parties.server.round.outbox import Outbox
-from parties.server.round.quota import RoundQuota
+from parties.server.round.places import RoundQuota
 from parties.server.round.records import RoundRecords
-from parties.server.round.start import RoundStart
-from parties.server.round.timers import Timers, waiting_for
-from parties.server.round.times import Stopwatch
+from parties.server.round.serving import Serving
 from parties.server.round.tools import Tools
+from parties.server.round.waiting import Stopwatch, Timers, waiting_for
 from parties.server.store_layout import KnownPart
 from parties.status import PastRound, RoundStatus
 from parties.storage.decoding import decode_stored, replaying
@@ -409,3 +407,17 @@ class RoundRun:
                 self.outbox.note_forward(key, part)
             else:
                 self.records.await_part(key, part)
+
+
+Course: TypeAlias = Aggregation | Serving
+
+
+def course_of(begun: RoundStart, records: RoundRecords, tools: Tools, outbox: Outbox) -> Course:
+    """The course of a round, by the protocol that its configuration names."""
+    match begun.config.protocol:
+        case "ssa" | "psu":
+            return Aggregation(begun, records, tools, outbox)
+        case "psr":
+            return Serving(begun, records, tools, outbox)
+        case _:
+            assert_never(begun.config.protocol)

@@ -26,16 +26,16 @@ from parties.events import Warned
 from parties.outcome import Done, Model, RoundOutcome, RoundReport
 from parties.server.evidence import Evidence
 from parties.server.round.conclusion import aborted_report
+from parties.server.round.engine import RoundStart
 from parties.server.round.outbox import Outbox
 from parties.server.round.records import RoundRecords
-from parties.server.round.start import RoundStart
-from parties.server.round.timers import Timers
 from parties.server.round.tools import Tools
+from parties.server.round.waiting import Timers
 from parties.storage.store import Change
 
 
 class Serving:
-    """What a round of retrievals does; see `parties.server.round.course`.
+    """What a round of retrievals does; see `parties.server.round.run`.
 
     Args:
         begun: what the round began with.

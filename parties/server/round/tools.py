@@ -17,7 +17,7 @@ from parties.server.evidence import EvidenceBook
 from parties.server.ledger import Ledger
 from parties.server.peer.link import PeerLink
 from parties.server.round.engine import Engine
-from parties.server.waiting_store import Standstill
+from parties.server.storage import Standstill
 
 
 class Tools(msgspec.Struct, frozen=True):

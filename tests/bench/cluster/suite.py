@@ -26,7 +26,7 @@ from parties.commands.bench.spent import require_proc, spent_by
 from parties.commands.bench.workload import Case, Options
 from parties.compute import ThreadLane
 from parties.deployment.compute import WITHOUT_DASK
-from parties.server.round.in_process import InProcess
+from parties.server.round.accumulation import InProcess
 from parties.server.round.retrieval import Passes, PassesInProcess
 from tests.bench.cluster.site import Hands, Site, Turn, add_up, cluster, site
 from tests.bench.measures import Spread

@@ -29,7 +29,7 @@ from parties.events import (
 )
 from parties.operator import Log, ObserverSetup, OneTask, OperatorObserver, Place
 from parties.outcome import Aborted, Done, RoundReport
-from parties.server.round.times import Measured
+from parties.server.round.waiting import Measured
 from parties.status import (
     BlobsStatus,
     EngineStatus,

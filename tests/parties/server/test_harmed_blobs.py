@@ -14,8 +14,8 @@ import trio
 from parties.events import Warned
 from parties.outcome import Aborted, Done
 from parties.server.limits import Schedule
+from parties.server.round.reading import StoredSubmission
 from parties.server.round.run import PARTS_APART
-from parties.server.round.submission_reader import StoredSubmission
 from parties.server.store_layout import RequestKey, part_name
 from parties.simulation.network import SERVERS
 from parties.testing import AtTime, AtWrite, Crash, Fault, SlowDisk, SpoiltBlobs

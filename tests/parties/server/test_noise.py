@@ -20,7 +20,7 @@ from parties.client.client import Client
 from parties.events import PrivacyCharged, Warned
 from parties.server.ledger import Ledger
 from parties.server.limits import Schedule
-from parties.server.round.noising import Noise
+from parties.server.round.computation import Noise
 from parties.server.round.shares import ShareRecords
 from parties.simulation.network import SERVERS
 from parties.testing.faults import AtTransition, Crash

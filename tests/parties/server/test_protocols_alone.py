@@ -29,8 +29,8 @@ from fsl_async.wire.messages import (
 )
 from fsl_async.wire.public_part import Layout
 from parties import Put, simulate
-from parties.server.clients.answerer import no_room
 from parties.server.peer.forwarding import objection
+from parties.server.replies import no_room
 from parties.server.server import Server
 from tests.parties.server.test_restart import MODEL, clients, house
 from tests.support.hand_made import name_of

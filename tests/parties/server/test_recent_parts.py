@@ -2,7 +2,7 @@
 
 import pytest
 
-from parties.server.recent_parts import RecentParts
+from parties.server.storage import RecentParts
 
 
 @pytest.fixture

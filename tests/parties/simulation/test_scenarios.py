@@ -24,7 +24,7 @@ from fsl_async.wire.messages import FromClient, Hint, Message, Submit
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties import Client, Network, RequestDeniedError, RoundClosedError, simulate
 from parties.events import ServerEvent
-from parties.server.refusals import RequestRefusedError
+from parties.server.replies import RequestRefusedError
 from parties.server.round import combining
 from parties.server.sessions import Sessions
 from parties.storage.blobs.blobs import HarmedBlobError

@@ -25,10 +25,10 @@ from parties.outcome import Done, RoundReport
 from parties.server.admission import Enrolment, ListOnly, StoredEnrolment
 from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.history import Arrays, History, Progress, Restore
+from parties.server.round.reading import StoredSubmission
 from parties.server.round.records import RoundRecords, StoredRequest
-from parties.server.round.submission_reader import StoredSubmission
-from parties.server.round.times import Measured, Stopwatch
 from parties.server.round.toss import TossRun
+from parties.server.round.waiting import Measured, Stopwatch
 from parties.server.sessions import Sessions, StoredOrigin
 from parties.status import PastRound, RoundTimes
 from parties.storage.decoding import decode_stored

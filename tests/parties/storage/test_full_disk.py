@@ -19,10 +19,10 @@ from parties import RequestDeniedError
 from parties.events import RequestRefused, ServerEvent, Warned
 from parties.identity.registry import Registry
 from parties.server.admission import Anyone
-from parties.server.refusals import RequestRefusedError
-from parties.server.round.quota import LIMITS, Counted
+from parties.server.replies import RequestRefusedError
+from parties.server.round.places import LIMITS, Counted
 from parties.server.round.records import round_bytes
-from parties.server.waiting_store import PAUSE
+from parties.server.storage import PAUSE
 from parties.storage.sqlite_store import SqliteStore, StoreLostError
 from parties.storage.store import Change, DiskFullError, MemoryStore, Put, Record
 from tests.support.shop import TASK, Basket, Shop, assert_exact, opened, take_part

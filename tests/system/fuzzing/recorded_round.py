@@ -21,13 +21,13 @@ from fsl_async.wire.share_pieces import piece_digest, share_digest, spans_of
 from parties.events import unobserved
 from parties.server.evidence import EvidenceBook
 from parties.server.ledger import Ledger
-from parties.server.round.in_process import InProcess
+from parties.server.round.accumulation import InProcess
+from parties.server.round.engine import RoundStart
 from parties.server.round.records import RoundRecords
 from parties.server.round.run import RoundRun
 from parties.server.round.shares import ShareRecords
-from parties.server.round.start import RoundStart
 from parties.server.round.tools import Tools
-from parties.server.waiting_store import Standstill
+from parties.server.storage import Standstill
 from parties.storage.blobs.in_store import StoreBlobs
 from parties.storage.store import MemoryStore, Record
 

@@ -28,11 +28,11 @@ from parties.server.admission import Anyone, Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.history import Arrays, History, Progress, SessionSeed
 from parties.server.ledger import Charge, Ledger
+from parties.server.round.drawing import SampleRun
+from parties.server.round.reading import StoredSubmission
 from parties.server.round.records import RoundRecords
-from parties.server.round.sample import SampleRun
-from parties.server.round.submission_reader import StoredSubmission
-from parties.server.round.times import Measured, Stopwatch
 from parties.server.round.toss import TossRun
+from parties.server.round.waiting import Measured, Stopwatch
 from parties.server.sessions import Sessions
 from parties.server.store_layout import RequestKey, dense_name, part_name
 from parties.status import PastRound, RoundTimes

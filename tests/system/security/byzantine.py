@@ -31,11 +31,11 @@ from parties.compute import InlineLane
 from parties.identity.keys import Identity
 from parties.outcome import RoundReport
 from parties.server.actor import Actor
-from parties.server.clients.answerer import Reply, Room
 from parties.server.clients.requests import BegunRequest, RequestHandler
 from parties.server.peer.link import Fetch, PeerLink
-from parties.server.round.sample import SampleRun
-from parties.server.round.start import RoundStart
+from parties.server.replies import Reply, Room
+from parties.server.round.drawing import SampleRun
+from parties.server.round.engine import RoundStart
 from parties.server.round_sequence import RoundSequence
 from parties.server.rounds import Rounds
 from parties.server.server import Server

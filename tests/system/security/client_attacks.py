@@ -26,7 +26,7 @@ from fsl_async.wire.messages import (
     Share,
     Submit,
 )
-from parties.server.clients.answerer import Reply
+from parties.server.replies import Reply
 from parties.server.setup import ServerSetup
 from parties.statement import Statement
 

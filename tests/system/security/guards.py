@@ -88,8 +88,7 @@ ROUND, EFFECTS, TOSS, ASSEMBLY = (
 SESSION, MACHINE, ENTRY = (f"fsl_async/protocols/{name}.py" for name in ("epochs", "machine", "entry"))
 NOISY_ROUNDS, LEDGER_OF_CLIENT = "tests/parties/server/test_noise.py", "tests/parties/client/test_ledger.py"
 UNION_OF_CLIENT = "fsl_async/protocols/psu/client.py"
-DEPOSITS = "parties/server/clients/deposits.py"
-PARTS, SUBMISSIONS = (f"parties/server/clients/{name}.py" for name in ("parts", "submissions"))
+DEPOSITS, SUBMISSIONS = (f"parties/server/clients/{name}.py" for name in ("deposits", "submissions"))
 AGGREGATING, SERVER = (f"parties/server/{name}.py" for name in ("round/aggregating", "server"))
 ACTOR, FORWARDING, REQUEST_ASSEMBLY = (
     f"parties/server/{name}.py" for name in ("actor", "peer/forwarding", "round/assembly")
@@ -105,8 +104,8 @@ RECEPTION = "parties/server/reception.py"
 MERKLE, ROOTS = "fsl_async/merkle.py", "tests/system/security/test_roots.py"
 SEVERAL = "tests/parties/server/test_several_tasks.py"
 NOISE, ENTRIES = "transport/noise.py", "fsl_async/wire/client_digests.py"
-ARRIVING = "parties/server/round/arriving_share.py"
-RECORDS_OF_ROUNDS, CLAIMS = (f"parties/server/round/{name}.py" for name in ("records", "claims"))
+ARRIVING = "parties/server/round/shares.py"
+RECORDS_OF_ROUNDS, PLACES = (f"parties/server/round/{name}.py" for name in ("records", "places"))
 RULES, RULES_TESTED = "fsl_async/server/rules.py", "tests/fsl_async/server/test_rules.py"
 CONTRIBUTIONS = "fsl_async/server/contributions.py"
 
@@ -376,7 +375,7 @@ GUARDS = (
     # what clients send
     Guard(
         "a seed is the committed one",
-        PARTS,
+        DEPOSITS,
         "or not same(expected, message.commitments[server]):",
         "or False:",
         (EQUIVOCATION,),
@@ -400,7 +399,7 @@ GUARDS = (
     ),
     Guard(
         "one submission per client",
-        CLAIMS,
+        PLACES,
         "if known != submission:",
         "if False:",
         (EQUIVOCATION, "tests/parties/client/test_bad_input.py"),
@@ -579,7 +578,7 @@ GUARDS = (
     ),
     Guard(
         "bulk that is read back is compared with its digest",
-        "parties/server/round/reading_back.py",
+        "parties/server/round/reading.py",
         "if not await self._lane.run(partial(is_right, content)):",
         "if False:",
         ("tests/parties/server/round/test_reading_back.py",),
@@ -782,7 +781,7 @@ GUARDS = (
     ),
     Guard(
         "counts are ones that clients can have",
-        "parties/server/round/contributors.py",
+        "parties/server/round/computation.py",
         "if effect.counts and self._begun.config.task.privacy is None:",
         "if False:",
         (CONTRIBUTORS,),
@@ -1019,7 +1018,7 @@ GUARDS = (
     ),
     Guard(
         "a request that breaks off counts",
-        "parties/server/round/quota.py",
+        "parties/server/round/places.py",
         "self.count(client, Counted.UNFINISHED)",
         "pass",
         ("tests/parties/server/round/test_quota.py",),
@@ -1055,7 +1054,7 @@ GUARDS = (
     # noise, and what it has cost
     Guard(
         "a server adds noise to its share",
-        "parties/server/round/noising.py",
+        "parties/server/round/computation.py",
         "if not sigma:",
         "if True:",
         (NOISY_ROUNDS,),
@@ -1069,21 +1068,21 @@ GUARDS = (
     ),
     Guard(
         "no two lists of submissions have the same noise",
-        "parties/server/round/noising.py",
+        "parties/server/round/computation.py",
         "self._config.round_id(), roster_digest(counted), use)",
         'self._config.round_id(), b"", use)',
         (NOISY_ROUNDS,),
     ),
     Guard(
         "a share that is formed again has the same noise",
-        "parties/server/round/noising.py",
+        "parties/server/round/computation.py",
         "noise_key(self._identity.noise_secret,",
         "noise_key(__import__('os').urandom(32),",
         (NOISY_ROUNDS,),
     ),
     Guard(
         "a row's noise does not depend on which rows are opened",
-        "parties/server/round/noising.py",
+        "parties/server/round/computation.py",
         "if rows is None else rows[span.start : span.stop]",
         "",
         (NOISY_ROUNDS,),

@@ -33,7 +33,7 @@ from fsl_async.wire.messages import (
 from fsl_async.wire.public_part import Layout, Trees
 from parties.outcome import RoundReport
 from parties.server.round.assembly import RequestRefusedError
-from parties.server.round.submission_reader import StoredSubmission
+from parties.server.round.reading import StoredSubmission
 from parties.server.setup import ServerSetup
 from parties.storage.store import Put
 from transport import HandshakeSettings

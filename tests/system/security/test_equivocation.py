@@ -22,7 +22,7 @@ from fsl_async.wire.messages import Message, Receipt, Refused
 from fsl_async.wire.public_part import Layout, Trees
 from parties import simulate
 from parties.server.evidence import Evidence, EvidenceBook
-from parties.server.refusals import ContradictionError
+from parties.server.replies import ContradictionError
 from parties.server.sessions import Sessions
 from parties.simulation.network import Network
 from parties.storage.store import MemoryStore

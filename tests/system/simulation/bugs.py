@@ -478,7 +478,7 @@ BUGS = (
         "one list of who asked per round, also after a restart",
         (
             Edit(
-                "parties.server.round.sample:SampleRun._adopt",
+                "parties.server.round.drawing:SampleRun._adopt",
                 "await self._store.commit(Record(_journal(self.number), msgspec.msgpack.encode(event)))",
                 "pass",
             ),
@@ -489,7 +489,7 @@ BUGS = (
         "both servers draw the same clients",
         (
             Edit(
-                "parties.server.round.sample:SampleRun.begin",
+                "parties.server.round.drawing:SampleRun.begin",
                 "secret_of(tossed.proof_key)",
                 "secret_of(tossed.proof_key + bytes([tossed.half.server]))",
             ),
@@ -521,7 +521,7 @@ BUGS = (
     Bug(
         "nobody is woken when a submission is in",
         "whoever waits for a round is woken when it changes",
-        (Edit("parties.server.round.claims:Claims._wake", "self._awaited.pop(client).set()", "pass"),),
+        (Edit("parties.server.round.places:Claims._wake", "self._awaited.pop(client).set()", "pass"),),
     ),
     Bug(
         "nobody is woken when a round is settled",

@@ -19,7 +19,7 @@ from fsl_async.wire.messages import (
 )
 from parties.server.clients.connection import LONGEST_HEAD
 from parties.server.limits import ConversationLimits
-from parties.server.refusals import AbuseError
+from parties.server.replies import AbuseError
 from tests.support.conversing import BULK, LONGER, ROUND, House, ask, house_with, reply, submit, until_lost
 from transport import (
     ChannelClosedError,

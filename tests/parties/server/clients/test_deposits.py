@@ -11,7 +11,7 @@ from fsl_async.wire.messages import Hint
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes
 from parties.compute import InlineLane, ThreadLane
 from parties.server.clients.deposits import Deposit, Depositor, Wanted
-from parties.server.refusals import RequestRefusedError
+from parties.server.replies import RequestRefusedError
 from parties.storage.blobs.memory import MemoryBlobs
 from tests.support.hand_made import name_of, retrieval, submission
 from tests.support.machine_scenes import key

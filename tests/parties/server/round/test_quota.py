@@ -13,8 +13,8 @@ from fsl_async.error_groups import leaves
 from fsl_async.errors import ChannelError, PeerViolationError
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import Answer, Block, Download, Forward, FromPeer, Receipt, Refused
-from parties.server.refusals import AbuseError, RequestRefusedError
-from parties.server.round.quota import LIMITS, REFUSALS_BORNE, Counted, RoundQuota
+from parties.server.replies import AbuseError, RequestRefusedError
+from parties.server.round.places import LIMITS, REFUSALS_BORNE, Counted, RoundQuota
 from tests.support.hand_made import Request, added_by, ask, connected, post, reply, retrieval, submission
 from tests.support.shop import Meddler, Shop, plain_sum, take_part
 from transport import ChannelClosedError, Limits, MemoryNetwork, RefusedError

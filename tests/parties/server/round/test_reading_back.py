@@ -11,7 +11,7 @@ from fsl_async.bounds import private_digest
 from fsl_async.derivation import dense_digest
 from fsl_async.errors import StorageError
 from parties.compute import InlineLane
-from parties.server.round.reading_back import AlteredError, ReadBack
+from parties.server.round.reading import AlteredError, ReadBack
 from parties.server.round.records import RoundRecords
 from parties.server.store_layout import part_name
 from parties.storage.blobs.memory import MemoryBlobs

@@ -12,8 +12,8 @@ from fsl_async.derivation import dense_digest, public_digest, tree_digest
 from fsl_async.errors import StorageError
 from fsl_async.wire.public_part import Layout, Trees
 from parties.server.round import records as round_records
+from parties.server.round.reading import StoredSubmission
 from parties.server.round.records import RoundRecords
-from parties.server.round.submission_reader import StoredSubmission
 from parties.server.store_layout import RequestKey, dense_name, part_name
 from parties.storage.store import Change, MemoryStore
 from tests.support.machine_scenes import key

@@ -11,9 +11,8 @@ from fsl_async.protocols import ssa
 from fsl_async.wire import share_pieces
 from fsl_async.wire.share_pieces import packed_pieces, piece_digest, spans_of
 from parties.compute import InlineLane, ThreadLane
-from parties.server.round.arriving_share import ArrivingShare
-from parties.server.round.forming import Forming, keep_formed
-from parties.server.round.shares import ShareRecords
+from parties.server.round.computation import Forming, keep_formed
+from parties.server.round.shares import ArrivingShare, ShareRecords
 from parties.storage.blobs.in_store import StoreBlobs
 from parties.storage.store import MemoryStore, Put
 from tests.support.rounds import Round

@@ -10,8 +10,8 @@ import trio
 from fsl_async.protocols import ssa
 from fsl_async.protocols.ending import GaveUp
 from parties.events import unobserved
-from parties.server.round.timers import Timers
-from parties.server.waiting_store import Standstill
+from parties.server.round.waiting import Timers
+from parties.server.storage import Standstill
 
 COUNTED = {"anna": bytes(32), "ben": bytes(32)}
 

@@ -9,7 +9,7 @@ import pytest
 
 from fsl_async.errors import StorageError
 from fsl_async.protocols import psr, ssa
-from parties.server.round.times import Stopwatch
+from parties.server.round.waiting import Stopwatch
 from parties.status import RoundTimes
 from parties.storage.store import MemoryStore, Put
 

@@ -2,12 +2,15 @@
 
 Rules: our list is in the store before the peer hears of it, and the peer's before we act on it; so a server that
 restarts sends the same list again, and draws the same clients. Who asks is not recorded before the list is frozen: a
-client whose server was started again asks it once more.
+client whose server was started again asks it once more. Whoever waits for a
+round asks to take part in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar
 
 import msgspec
@@ -24,7 +27,6 @@ from fsl_async.task import LARGEST_CLIENTS, Task
 from fsl_async.wire.client_names import unpack_names
 from fsl_async.wire.messages import AskedList
 from parties.concurrency import RecurringEvent
-from parties.server.askers import Askers
 from parties.server.limits import Schedule
 from parties.server.peer.link import PeerLink
 from parties.server.store_layout import round_prefix
@@ -256,3 +258,34 @@ def _terms(task: Task, server: int, number: int, secret: bytes) -> protocol.Term
 
 def _journal(number: int) -> str:
     return f"{round_prefix(number)}/sample"
+
+
+class Askers:
+    """Who waits at one server.
+
+    A client counts as long as it waits: one that has left would be drawn in vain.
+
+    Attributes:
+        changed: occurs whenever one more waits, or one has left.
+    """
+
+    def __init__(self) -> None:
+        self.changed = RecurringEvent()
+        self._waiting: Counter[tuple[str, int]] = Counter()
+
+    @contextmanager
+    def asking(self, client: str, after: int) -> Iterator[None]:
+        """Let a client wait for a round with a number above `after`, for as long as the context lasts."""
+        self._waiting[client, after] += 1
+        self.changed.set()
+        try:
+            yield
+        finally:
+            self._waiting[client, after] -= 1
+            if not self._waiting[client, after]:
+                del self._waiting[client, after]
+            self.changed.set()
+
+    def of(self, number: int) -> frozenset[str]:
+        """Who waits for the round of that number."""
+        return frozenset(client for client, after in self._waiting if after < number)

@@ -1,4 +1,4 @@
-"""Why a server does not carry a client's request out.
+"""What a server replies to a client, and why it does not carry a request out.
 
     RequestRefusedError         the client is told why, and stays connected
     └── ContradictionError      the request contradicts what is known, and goes into the evidence
@@ -9,11 +9,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
+from fsl_async.digests import Buffer
 from fsl_async.errors import PeerViolationError
 from fsl_async.foreign_text import shortened
-from fsl_async.wire.messages import Refused
+from fsl_async.wire.messages import Hint, Message, Refused, Retrieve, Submit
 from parties.events import EvidenceKind
 
 Reason: TypeAlias = Literal[
@@ -71,3 +73,22 @@ class AbuseError(PeerViolationError):
     def __init__(self, client: str, message: Refused) -> None:
         super().__init__(client, f"goes on beyond its limits: {message.explanation}")
         self.message = message
+
+
+NOTHING = memoryview(b"")
+
+Reply: TypeAlias = tuple[Message, Buffer]
+"""An answer, and the bulk data that goes with it."""
+
+Room: TypeAlias = Callable[[int], Awaitable[None]]
+"""Takes room for an answer with so many bytes of its own. It is called just before the answer is made, so that a
+request that waits for its other half holds nothing that others need. Raises `RequestRefusedError` if there is no room
+in time."""
+
+
+async def no_room(size: int) -> None:
+    """The room of answers without bulk, and of those that are made once for all clients."""
+
+
+BulkRequest: TypeAlias = Retrieve | Submit | Hint
+"""Requests that bring bulk to their client's carrier."""

@@ -2,13 +2,17 @@
 
 Rules: a server whose own store is behind, as the other one states, ends, and says so and on whose word; the other one
 keeps running, tells its operator whose store it is, and does not listen to that server. Whose store is behind is
-decided in `protocols.reconciliation`.
+decided in `protocols.reconciliation`. When S1 dials S0 for a task, what lasts is told to the operator, and a task that
+S0 does not serve yet is waited for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
+from fsl_async.errors import ChannelError, MisuseError
 from fsl_async.foreign_text import printable
 from fsl_async.protocols.reconciliation import (
     Agreed,
@@ -23,12 +27,25 @@ from fsl_async.protocols.reconciliation import (
 )
 from fsl_async.wire.messages import Known
 from parties.events import Observer, Warned
+from parties.identity.served import are_marks
 from parties.outcome import Aborted, RoundReport
 from parties.server.peer.link import PeerLink
+from parties.server.round.drawing import SampleRun
 from parties.server.round.run import RoundRun
-from parties.server.round.sample import SampleRun
 from parties.server.round.toss import TossRun
+from parties.server.setup import ServerSetup
 from parties.storage.store import StoreLostError
+from transport import (
+    Channel,
+    CheckPayload,
+    ForeignPeerError,
+    HandshakeSettings,
+    KindMismatchError,
+    RefusedError,
+    RoleMismatchError,
+    VersionMismatchError,
+    WrongServerKeyError,
+)
 
 
 class Meeting:
@@ -134,3 +151,73 @@ def known(
     if last is not None:
         found = msgspec.structs.replace(found, last=last.round_id, aborted=isinstance(last.ending, Aborted))
     return msgspec.structs.replace(found, settled=settled)
+
+
+LASTING = (VersionMismatchError, KindMismatchError, RoleMismatchError, WrongServerKeyError, ForeignPeerError)
+"""Why servers do not meet, where waiting does not help: an operator has to do something."""
+
+
+class PeerDialling:
+    """Dials the other server.
+
+    Args:
+        setup: what this server is made of.
+        meeting: tells the operator why the two do not meet.
+        handshake: says what this server brings to a handshake.
+        check: judges what the other one says of itself.
+    """
+
+    def __init__(
+        self,
+        setup: ServerSetup,
+        meeting: Meeting,
+        handshake: Callable[[], HandshakeSettings],
+        check: CheckPayload,
+    ) -> None:
+        self._setup = setup
+        self._meeting = meeting
+        self._handshake = handshake
+        self._check = check
+
+    async def dial(self) -> Channel:
+        """Dial a peer that serves this task.
+
+        Raises:
+            MisuseError: it serves another task.
+            ChannelError: no channel came about.
+        """
+        setup = self._setup
+        try:
+            return await setup.transport.dial(setup.peer_address, setup.peer.channel, self._handshake(), self._check)
+        except LASTING as error:
+            self._meeting.cannot_meet(f"{setup.peer_name} cannot be met: {error}")
+            raise
+
+    async def dial_patiently(self) -> Channel:
+        """Dial a peer that may begin to serve this task later.
+
+        Raises:
+            ChannelError: no channel came about, or the peer does not serve this task now.
+        """
+        try:
+            return await self.dial()
+        except MisuseError as error:
+            self._meeting.cannot_meet(f"{error}; {self._setup.name} waits until it does")
+            raise ChannelError(str(error)) from error
+        except RefusedError as error:
+            self._meeting.cannot_meet(f"{self._setup.peer_name} refuses the link: {error.reason}")
+            raise
+
+
+def other_task(setup: ServerSetup, payload: bytes) -> str:
+    """What to say of a peer that shows this payload, and does not serve this server's task."""
+    ours = setup.task.digest().hex()[:16]
+    if are_marks(payload):
+        return (
+            f"{setup.peer_name} does not serve task {setup.task.name!r}, whose digest is {ours}…, among its tasks; "
+            "give both servers the same task file"
+        )
+    return (
+        f"{setup.peer_name} serves another task: its digest is {payload.hex()[:16]}…, ours is {ours}…; give both "
+        "servers the same task file"
+    )
