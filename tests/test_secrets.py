@@ -41,7 +41,7 @@ SECRETS = {
 PUBLIC = {
     ("fsl_async.costs.scaling", "Load", "shares"),
     ("parties.client.inbox", "Retrieve", "dense"),
-    ("parties.server.round.tools", "Tools", "randomness"),
+    ("parties.server.round.services", "RoundServices", "randomness"),
     ("parties.testing.trials.scenario", "Trial", "seed"),
     ("parties.testing.world", "World", "seed"),
 }

@@ -70,16 +70,16 @@ class ClusterEngine(Engine):
         self._current = ClusterSum(work, self._crew, self._lane, naming, self._pace, self._take_bytes)
         return self._current
 
-    def answers(self, begun: RoundStart, model: Model, records: RoundRecords) -> Answers:
+    def answers(self, start: RoundStart, model: Model, records: RoundRecords) -> Answers:
         """See `Engine.answers`."""
         if not self._answering:
-            return RetrievalBatcher(PassesInProcess(begun.config, begun.server, model, records, self._lane))
+            return RetrievalBatcher(PassesInProcess(start.config, start.server, model, records, self._lane))
         self._sums += 1
         brief = Brief(
-            life=self._life, sum=self._sums, config=begun.config.canonical(), server=begun.server, proof_key=b""
+            life=self._life, sum=self._sums, config=start.config.canonical(), server=start.server, proof_key=b""
         )
         return RetrievalBatcher(
-            PassesOnWorkers(begun, model, records, self._crew, self._lane, brief, self._pace.patience)
+            PassesOnWorkers(start, model, records, self._crew, self._lane, brief, self._pace.patience)
         )
 
     def status(self) -> EngineStatus:

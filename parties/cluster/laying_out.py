@@ -40,14 +40,14 @@ class LayingOut:
         kind = next(kind for kind, layout in kinds if layout == trees.layout)
         return SessionTrees(place=await self._put(f"session/{client_key(client)}", trees.data), kind=kind)
 
-    async def unions(self, begun: RoundStart) -> dict[str, str]:
+    async def unions(self, start: RoundStart) -> dict[str, str]:
         """The union of every sparse block that the round is aligned on, where its sum needs it."""
         config = self._config
         if not config.union or config.task.selection != "fixed":
             return {}
         return {
             block.name: await self._put(
-                f"union/{client_key(block.name)}", pack_union(begun.union[block.name], block.rows)
+                f"union/{client_key(block.name)}", pack_union(start.union[block.name], block.rows)
             )
             for _, block in config.task.sparse_blocks()
         }

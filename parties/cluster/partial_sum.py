@@ -171,7 +171,7 @@ class ClusterSum(RoundSum):
         self._lane = lane
         self._naming = naming
         self._pace = pace
-        self._laying = LayingOut(work.begun.config, work.records)
+        self._laying = LayingOut(work.start.config, work.records)
         self._on_bytes = on_bytes
         self._say, self._said = trio.open_memory_channel[_Said](float("inf"))
         self._ledgers: tuple[_Ledger, ...] = ()
@@ -257,7 +257,7 @@ class ClusterSum(RoundSum):
 
     async def _cut(self) -> tuple[Slice | None, ...]:
         """Cut the round so that a sum over a slice takes half of a worker's memory at most, as far as it can be cut."""
-        config = self._work.begun.config
+        config = self._work.start.config
         if not is_cut_by_bins(config):
             return (None,)
         while not self._present:
@@ -272,7 +272,7 @@ class ClusterSum(RoundSum):
     @cached_property
     def _need(self) -> int:
         """The bytes of the cells of the largest slice."""
-        shape = self._work.begun.config.shape
+        shape = self._work.start.config.shape
         return max(cell_bytes(shape, ledger.some or whole(shape)) for ledger in self._ledgers)
 
     def _fit(self) -> list[str]:
@@ -286,7 +286,7 @@ class ClusterSum(RoundSum):
 
     def _too_small(self, hand: Hand, need: int) -> str:
         pieces = f", of which there are {len(self._ledgers)}" if len(self._ledgers) > 1 else ""
-        number = self._work.begun.config.number
+        number = self._work.start.config.number
         return (
             f"worker {hand.name} is not used for round {number}: it has {hand.memory >> 20} MiB, and the cells of a "
             f"slice{pieces} take {need >> 20} MiB; give it more memory (compute.worker_memory_bytes)"
@@ -303,7 +303,7 @@ class ClusterSum(RoundSum):
 
     def _hear_of(self, hand: Hand) -> None:
         self._present[hand.name] = hand
-        self._sizes.setdefault(hand.name, at_once(self._work.begun.config.shape, hand.threads))
+        self._sizes.setdefault(hand.name, at_once(self._work.start.config.shape, hand.threads))
         self._moved.set()
         self._stir()
 
@@ -362,8 +362,8 @@ class ClusterSum(RoundSum):
 
     async def _sum(self) -> Aggregate:
         if self._aggregate is None:
-            begun = self._work.begun
-            make = partial(Aggregate, begun.config, begun.server, begun.proof_key, begun.union)
+            start = self._work.start
+            make = partial(Aggregate, start.config, start.server, start.proof_key, start.union)
             self._aggregate = await self._lane.run(make)
         return self._aggregate
 
@@ -454,7 +454,7 @@ class ClusterSum(RoundSum):
         reply = await self._call(effect.worker, "seal", encoded(order), ledger, desk)
         report = decoded(reply.report, SealedReport)
         clients = frozenset(report.clients)
-        if report.round_id != self._work.begun.config.round_id():
+        if report.round_id != self._work.start.config.round_id():
             raise MisuseError(f"it sends a partial of round {report.round_id.hex()[:16]}, which is another one")
         if len(clients) != len(report.clients) or not clients <= ledger.given.get(effect.partial, set()):
             raise MisuseError("it sends a partial with clients that it was not given for it, or twice")
@@ -502,13 +502,13 @@ class ClusterSum(RoundSum):
             return None
 
     async def _briefing(self, slices: int) -> Brief:
-        begun = self._work.begun
+        start = self._work.start
         return Brief(
             life=self._naming.life,
             sum=self._naming.number,
-            config=begun.config.canonical(),
-            server=begun.server,
-            proof_key=begun.proof_key,
+            config=start.config.canonical(),
+            server=start.server,
+            proof_key=start.proof_key,
             slices=slices,
-            unions=await self._laying.unions(begun),
+            unions=await self._laying.unions(start),
         )

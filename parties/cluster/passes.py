@@ -50,7 +50,7 @@ class PassesOnWorkers(Passes[StoredQuery]):
     """Passes over the model of one round.
 
     Args:
-        begun: what the round began with.
+        start: what the round began with.
         model: as the round retrieves it.
         records: where its blobs are.
         crew: the workers.
@@ -61,7 +61,7 @@ class PassesOnWorkers(Passes[StoredQuery]):
 
     def __init__(
         self,
-        begun: RoundStart,
+        start: RoundStart,
         model: Model,
         records: RoundRecords,
         crew: Crew,
@@ -69,14 +69,14 @@ class PassesOnWorkers(Passes[StoredQuery]):
         brief: Brief,
         patience: float,
     ) -> None:
-        self._config = begun.config
+        self._config = start.config
         self._model = model
         self._records = records
         self._crew = crew
         self._lane = lane
         self._brief = brief
         self._patience = patience
-        self._laying = LayingOut(begun.config, records)
+        self._laying = LayingOut(start.config, records)
         self._laid: _Laid | None = None
         self._pins: dict[int, str] = {}
 

@@ -126,7 +126,7 @@ class OperatedServer:
         Raises:
             MisuseError: nobody is to be drawn now.
         """
-        return self.rounds.askers.of(self.rounds.drawing(self.setup.name).number)
+        return self.rounds.waiting.of(self.rounds.drawing(self.setup.name).number)
 
     def has_enough_asked(self) -> bool:
         """Whether so many have asked that a sample of them can be summed; raises as `asked_clients`."""
@@ -293,7 +293,7 @@ class OperatedServer:
             clients_connected=self.visitors,
             clients_known=len(self.enrolment.names()),
             stage=_stage_name(self.rounds.stage),
-            asked=len(self.rounds.askers.of(self.rounds.number)),
+            asked=len(self.rounds.waiting.of(self.rounds.number)),
             number=self.rounds.number,
             last=self.rounds.past[-1] if self.rounds.past else None,
             round=None if run is None else run.status(),
@@ -315,7 +315,7 @@ class OperatedServer:
 
     def submitted_clients(self) -> frozenset[str]:
         """The clients whose submission is on the running round's list; nobody where no round runs."""
-        return frozenset() if self.running is None else self.running.course.submitters()
+        return frozenset() if self.running is None else self.running.driver.submitters()
 
     def drawn_clients(self) -> frozenset[str] | None:
         """The clients that were drawn for the running round; None where everybody may take part, or no round runs."""

@@ -80,13 +80,13 @@ NOTHING = memoryview(b"")
 Reply: TypeAlias = tuple[Message, Buffer]
 """An answer, and the bulk data that goes with it."""
 
-Room: TypeAlias = Callable[[int], Awaitable[None]]
+ReserveMemory: TypeAlias = Callable[[int], Awaitable[None]]
 """Takes room for an answer with so many bytes of its own. It is called just before the answer is made, so that a
 request that waits for its other half holds nothing that others need. Raises `RequestRefusedError` if there is no room
 in time."""
 
 
-async def no_room(size: int) -> None:
+async def reserve_nothing(size: int) -> None:
     """The room of answers without bulk, and of those that are made once for all clients."""
 
 

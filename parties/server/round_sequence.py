@@ -30,7 +30,7 @@ from parties.server.round.engine import RoundStart
 from parties.server.round.own_rule import own_rule
 from parties.server.round.records import RoundRecords, round_bytes
 from parties.server.round.run import RoundRun
-from parties.server.round.tools import Tools
+from parties.server.round.services import RoundServices
 from parties.server.round.toss import TossRun
 from parties.server.rounds import ROUNDS_REMEMBERED, Resting, Rounds, Running, Sampling, Tossing
 from parties.server.setup import ServerSetup
@@ -167,7 +167,7 @@ class RoundSequence:
     async def freeze(self, number: int) -> None:
         """List who has asked for a round, if it is still to be drawn."""
         if isinstance(stage := self._rounds.stage, Sampling) and stage.sample.number == number:
-            await stage.sample.freeze(frozenset() if await self._gives_up() else self._rounds.askers.of(number))
+            await stage.sample.freeze(frozenset() if await self._gives_up() else self._rounds.waiting.of(number))
             await self._open_if_drawn()
 
     def check_known(self, round_id: bytes) -> None:
@@ -278,9 +278,9 @@ class RoundSequence:
 
     async def _gather(self, sample: SampleRun) -> None:
         """Wait until who has asked is to be listed; a list that the peer has sent meanwhile is answered."""
-        askers, enrolment = self._rounds.askers, self._records.enrolment
+        waiting, enrolment = self._rounds.waiting, self._records.enrolment
         schedule = self._setup.schedule
-        if await self._gives_up() or await sample.wait_ready(askers, lambda: enrolment.everybody, schedule):
+        if await self._gives_up() or await sample.wait_ready(waiting, lambda: enrolment.everybody, schedule):
             await self._inbox.put(Gathered(sample.number))
 
     async def _open_if_drawn(self) -> None:
@@ -335,7 +335,7 @@ class RoundSequence:
         """A round's nursery, from its beginning (or a restart) until it is settled."""
         setup, records = self._setup, self._records
         async with trio.open_nursery() as nursery:
-            tools = Tools(
+            services = RoundServices(
                 nursery=nursery,
                 lane=setup.lane,
                 engine=self.engine,
@@ -366,7 +366,7 @@ class RoundSequence:
                 recent=records.recent,
                 lends=not self.engine.reads_blobs,
             )
-            run = RoundRun(start, of_round, tools)
+            run = RoundRun(start, of_round, services)
             await run.begin()
             task_status.started(run)
             await run.settled.wait()

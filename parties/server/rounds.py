@@ -17,7 +17,7 @@ from parties.outcome import RoundReport
 from parties.server.history import History
 from parties.server.peer.link import PeerLink
 from parties.server.replies import RequestRefusedError
-from parties.server.round.drawing import Askers, SampleRun
+from parties.server.round.drawing import SampleRun, WaitingClients
 from parties.server.round.places import RoundQuota
 from parties.server.round.run import RoundRun
 from parties.server.round.toss import TossRun
@@ -99,7 +99,7 @@ class Rounds:
         found: the last union that was found for clients to read; none where the task finds none, or not yet.
         opened: occurs whenever a round opens.
         settled: occurs whenever a round's end is in the store.
-        askers: the clients that wait for a round to open.
+        waiting: the clients that wait for a round to open.
     """
 
     def __init__(self, peer: str, history: History) -> None:
@@ -107,7 +107,7 @@ class Rounds:
         self.found: FoundUnion | None = None
         self.opened = RecurringEvent()
         self.settled = RecurringEvent()
-        self.askers = Askers()
+        self.waiting = WaitingClients()
         self._peer = peer
         self._history = history
         self._peer_away_since: float | None = None
@@ -193,7 +193,7 @@ class Rounds:
         Raises:
             RequestRefusedError: the other server has been away for a while.
         """
-        with self.askers.asking(client, after):
+        with self.waiting.asking(client, after):
             while (run := self._open_after(after)) is None:
                 self._refuse_while_peer_is_away()
                 await self.opened.wait()
@@ -239,7 +239,7 @@ class Rounds:
             MisuseError: it is not, or nobody is to be drawn now.
         """
         sample = self.drawing(name)
-        asked, terms = len(self.askers.of(sample.number)), sample.terms
+        asked, terms = len(self.waiting.of(sample.number)), sample.terms
         if not isinstance(sample.state, Gathering):
             raise MisuseError(f"nobody is to be drawn now at {name}: {self.state_name()}")
         if not terms.are_enough(asked):
@@ -293,7 +293,7 @@ class Rounds:
             case Tossing(toss=toss):
                 return f"round {toss.number}: {type(toss.state).__name__}, waiting for {self._peer}"
             case Sampling(sample=sample):
-                asked = len(self.askers.of(sample.number))
+                asked = len(self.waiting.of(sample.number))
                 return f"round {sample.number}: {type(sample.state).__name__}, waiting for {sample.waiting_for(asked)}"
             case Resting(number=number, explanation=explanation):
                 return f"resting after round {number}" + (f": {explanation}" if explanation else "")

@@ -40,7 +40,7 @@ from parties.commands.bench.workload import SEED
 from parties.compute import InlineLane
 from parties.identity.keys import PublicIdentity
 from parties.outcome import RoundOutcome
-from parties.server.replies import NOTHING, no_room
+from parties.server.replies import NOTHING, reserve_nothing
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
 from parties.simulation.network import SERVERS, Network, running
@@ -155,7 +155,7 @@ def submitted_seconds(already: int, more: int = 2000) -> float:
 async def _submitted_seconds(already: int, more: int) -> float:
     async with _crowded(already + more + 1) as network:
         actor, run = network.servers[0].actor, await network.servers[0].next_round(0)
-        run.course.taken = _nothing  # type: ignore[method-assign]
+        run.driver.taken = _nothing  # type: ignore[method-assign]
         events = [ssa.Submitted(_name(number), number.to_bytes(32, "little")) for number in range(already + more)]
         for start in range(0, already, 1000):
             await run.enter(events[start : min(already, start + 1000)])
@@ -264,15 +264,15 @@ async def _submit(servers: tuple[Server, ...], config: RoundConfig, number: int,
 async def _receipted(server: Server, name: str, message: Submit, bulk: memoryview) -> None:
     if bulk:
         async with server.requests.begin(name, message, len(bulk)) as begun:
-            reply, _ = await begun.complete(bulk, no_room)
+            reply, _ = await begun.complete(bulk, reserve_nothing)
     else:
-        reply, _ = await server.requests.ask(name, message, no_room)
+        reply, _ = await server.requests.ask(name, message, reserve_nothing)
     if not isinstance(reply, Receipt):
         raise FslError(f"{name}: {reply}")
 
 
 async def _asked(server: Server, config: RoundConfig, name: str) -> int:
-    reply, content = await server.requests.ask(name, AskOutcome(round_id=config.round_id()), no_room)
+    reply, content = await server.requests.ask(name, AskOutcome(round_id=config.round_id()), reserve_nothing)
     if not isinstance(reply, Finished):
         raise FslError(f"{name}: {reply}")
     return len(content) + len(reply.signature)

@@ -33,13 +33,21 @@ from fsl_async.foreign_text import shortened
 from fsl_async.wire.codec import decode, decode_beginning, encode
 from fsl_async.wire.messages import AskOutcome, AskTask, Enter, FromClient, Message, Refused
 from parties.events import BudgetMoved, Observer
-from parties.server.clients.memory_budget import Budget, Loan
+from parties.server.clients.memory_budget import Budget, Reservation
 from parties.server.clients.requests import RequestHandler
 from parties.server.limits import ConversationLimits
-from parties.server.replies import NOTHING, AbuseError, BulkRequest, Reply, RequestRefusedError, Room, no_room
+from parties.server.replies import (
+    NOTHING,
+    AbuseError,
+    BulkRequest,
+    Reply,
+    RequestRefusedError,
+    ReserveMemory,
+    reserve_nothing,
+)
 from parties.server.traffic import Traffic
 from transport import Channel, ChannelClosedError, Progress, RecordError, TooSlowError
-from transport.arriving import Room as RoomToCome
+from transport.arriving import ReserveMemory as RoomToCome
 from transport.arriving import endless, unseen
 from transport.limits import RateLimiter
 
@@ -120,12 +128,12 @@ class _Answer:
 
     message: Message
     content: Buffer
-    loan: Loan
+    reservation: Reservation
 
 
-def _no_loan(client: str) -> Loan:
+def _nothing_reserved(client: str) -> Reservation:
     """The room of an answer that takes none."""
-    return Loan(client, 0, 0)
+    return Reservation(client, 0, 0)
 
 
 class _Conversation:
@@ -191,11 +199,11 @@ class _Conversation:
         """Carry out a request with room lent for it, which is given back before the answer is sent."""
         async with AsyncExitStack() as request:
             try:
-                loan = await self._begun(self._shared.request_memory, length, request)
-                await self._lend(self._shared.request_memory, loan, min(length, FIRST_ROOM))
-                with loan.moving():
-                    return await self._carry_out_as_it_comes(loan, lent)
-                raise self._busy(f"{loan.moved:,} of {length:,} bytes came while others waited for their room")
+                reservation = await self._begun(self._shared.request_memory, length, request)
+                await self._reserve(self._shared.request_memory, reservation, min(length, FIRST_ROOM))
+                with reservation.moving():
+                    return await self._carry_out_as_it_comes(reservation, lent)
+                raise self._busy(f"{reservation.moved:,} of {length:,} bytes came while others waited for their room")
             except RequestRefusedError as refusal:
                 await request.aclose()
                 await self._refuse(refusal)
@@ -204,7 +212,7 @@ class _Conversation:
                 raise
         return None
 
-    async def _carry_out_as_it_comes(self, loan: Loan, lent: AsyncExitStack) -> _Answer:
+    async def _carry_out_as_it_comes(self, reservation: Reservation, lent: AsyncExitStack) -> _Answer:
         """Receive a request, once its beginning has been granted, and carry it out; room is lent as its bytes come.
 
         Raises:
@@ -213,32 +221,32 @@ class _Conversation:
         """
 
         async def room(taken: int, size: int) -> None:
-            loan.moved = taken
-            await self._lend(self._shared.request_memory, loan, size)
+            reservation.moved = taken
+            await self._reserve(self._shared.request_memory, reservation, size)
 
         beginning = await self._channel.beginning(LONGEST_HEAD, pace=self._pace)
-        message, start = decode_beginning(beginning, loan.total, BulkRequest, self._client)
+        message, start = decode_beginning(beginning, reservation.total, BulkRequest, self._client)
         async with AsyncExitStack() as granted:
-            with loan.held_up():
-                begin = self._requests.begin(self._client, message, loan.total - start)
+            with reservation.held_up():
+                begin = self._requests.begin(self._client, message, reservation.total - start)
                 begun = await granted.enter_async_context(begin)
-            data = await self._received(loan.total, room)
+            data = await self._received(reservation.total, room)
             self._shared.traffic.received(self._client, message, len(data))
-            with loan.held_up():
+            with reservation.held_up():
                 return await self._answered(partial(begun.complete, memoryview(data)[start:]), lent)
 
-    async def _begun(self, budget: Budget, size: int, lent: AsyncExitStack) -> Loan:
-        """A loan for this client, if its turn comes in time; it lasts as long as the stack."""
+    async def _begun(self, budget: Budget, size: int, lent: AsyncExitStack) -> Reservation:
+        """A reservation for this client, if its turn comes in time; it lasts as long as the stack."""
         with trio.move_on_after(self._limits.queue_seconds):
-            return await lent.enter_async_context(budget.loan(self._client, size))
+            return await lent.enter_async_context(budget.reservation(self._client, size))
         raise self._busy("another message of yours has not come to its end")
 
-    async def _lend(self, budget: Budget, loan: Loan, size: int) -> None:
-        """Lend more, if there is room in time."""
+    async def _reserve(self, budget: Budget, reservation: Reservation, size: int) -> None:
+        """Reserve more, if there is room in time."""
         with trio.move_on_after(self._limits.queue_seconds):
-            await budget.lend(loan, size)
+            await budget.reserve(reservation, size)
             return
-        raise self._busy(f"no room for {loan.total:,} bytes within {self._retry_after} s")
+        raise self._busy(f"no room for {reservation.total:,} bytes within {self._retry_after} s")
 
     def _busy(self, why: str) -> RequestRefusedError:
         return RequestRefusedError.because("busy", f"{why}: others are being served", self._retry_after)
@@ -270,27 +278,27 @@ class _Conversation:
                     return await self._answered(partial(begun.complete, bulk), lent)
             if isinstance(message, Enter | AskOutcome):
                 reply = await self._while_present(message)
-                return None if reply is None else _Answer(*reply, _no_loan(self._client))
+                return None if reply is None else _Answer(*reply, _nothing_reserved(self._client))
             return await self._answered(partial(self._requests.ask, self._client, message), lent)
         except RequestRefusedError as refusal:
-            return _Answer(refusal.message, NOTHING, _no_loan(self._client))
+            return _Answer(refusal.message, NOTHING, _nothing_reserved(self._client))
         except AbuseError as abuse:
             await self._send(abuse.message)
             raise
 
-    async def _answered(self, carry_out: Callable[[Room], Awaitable[Reply]], lent: AsyncExitStack) -> _Answer:
+    async def _answered(self, carry_out: Callable[[ReserveMemory], Awaitable[Reply]], lent: AsyncExitStack) -> _Answer:
         """Carry out a request that has come, and show its client signs of life meanwhile."""
-        loan = _no_loan(self._client)
+        reservation = _nothing_reserved(self._client)
 
-        async def room(own: int) -> None:
-            nonlocal loan
+        async def reserve(own: int) -> None:
+            nonlocal reservation
             size = min(own + SENDING, self._shared.answer_memory.limit)
-            loan = await self._begun(self._shared.answer_memory, size, lent)
-            await self._lend(self._shared.answer_memory, loan, loan.total)
+            reservation = await self._begun(self._shared.answer_memory, size, lent)
+            await self._reserve(self._shared.answer_memory, reservation, reservation.total)
 
         async with self._alive():
             try:
-                return _Answer(*await carry_out(room), loan)
+                return _Answer(*await carry_out(reserve), reservation)
             except AbuseError as abuse:
                 await self._send(abuse.message)
                 raise
@@ -310,7 +318,7 @@ class _Conversation:
         reply: Reply | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._notice_leaving, nursery.cancel_scope)
-            reply = await self._requests.ask(self._client, message, no_room)
+            reply = await self._requests.ask(self._client, message, reserve_nothing)
             nursery.cancel_scope.cancel()
         return reply
 
@@ -323,12 +331,14 @@ class _Conversation:
 
     async def _answer(self, answer: _Answer) -> None:
         """Send an answer; while others wait for room, its client must take it quickly enough."""
-        loan = answer.loan
-        loan.length = len(answer.content)
-        with loan.moving():
-            await self._send(answer.message, answer.content, loan.note)
+        reservation = answer.reservation
+        reservation.length = len(answer.content)
+        with reservation.moving():
+            await self._send(answer.message, answer.content, reservation.note)
             return
-        raise TooSlowError(f"{loan.moved:,} of {loan.length:,} bytes were taken while others waited for their room")
+        raise TooSlowError(
+            f"{reservation.moved:,} of {reservation.length:,} bytes were taken while others waited for their room"
+        )
 
     async def _send(self, message: Message, content: Buffer = b"", progress: Progress = unseen) -> None:
         parts = encode(message, content)

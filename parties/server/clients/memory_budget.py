@@ -42,7 +42,7 @@ JUDGED_AGAIN = 0.2
 
 
 @dataclass(slots=True, eq=False)
-class Loan:
+class Reservation:
     """The room of one message.
 
     Attributes:
@@ -120,8 +120,8 @@ Ranked: TypeAlias = tuple[int, int]
 """Of a message that has begun: the bytes that it lacks, and those that it gives back at its end."""
 
 
-def _ranked(loan: Loan) -> Ranked:
-    return loan.total - loan.held, loan.held
+def _ranked(reservation: Reservation) -> Ranked:
+    return reservation.total - reservation.held, reservation.held
 
 
 class Budget:
@@ -140,16 +140,16 @@ class Budget:
         self.limit = limit
         self._moved = moved
         self.used = 0
-        self._loans: dict[str, Loan] = {}
-        self._begun: set[Loan] = set()
-        self._growing: dict[Loan, None] = {}
-        self._coming: dict[Loan, None] = {}
+        self._reservations: dict[str, Reservation] = {}
+        self._begun: set[Reservation] = set()
+        self._growing: dict[Reservation, None] = {}
+        self._coming: dict[Reservation, None] = {}
         self._order: list[Ranked] | None = None
         self._judges_at = -inf
 
     @asynccontextmanager
-    async def loan(self, client: str, total: int) -> AsyncIterator[Loan]:
-        """A client's loan for one message, once it has none for another message; nothing is lent yet.
+    async def reservation(self, client: str, total: int) -> AsyncIterator[Reservation]:
+        """A client's reservation for one message, once it has none for another; nothing is reserved yet.
 
         Args:
             client: whose message it is.
@@ -161,66 +161,68 @@ class Budget:
         if total > self.limit:
             raise MisuseError(f"{total:,} bytes wanted of a budget of {self.limit:,}; give the server more memory")
         await trio.lowlevel.checkpoint()
-        while client in self._loans:
-            await self._loans[client].ended.wait()
-        loan = self._loans[client] = Loan(client, total, length=total)
+        while client in self._reservations:
+            await self._reservations[client].ended.wait()
+        reservation = self._reservations[client] = Reservation(client, total, length=total)
         try:
-            yield loan
+            yield reservation
         finally:
-            del self._loans[client]
-            loan.ended.set()
-            if loan.held:
-                self._begun.remove(loan)
-                self.used -= loan.held
+            del self._reservations[client]
+            reservation.ended.set()
+            if reservation.held:
+                self._begun.remove(reservation)
+                self.used -= reservation.held
                 self._order = None
                 self._moved()
             self._grant()
 
-    async def lend(self, loan: Loan, size: int) -> None:
-        """Wait until a loan may be so large; cancelled, it is as large as before.
+    async def reserve(self, reservation: Reservation, size: int) -> None:
+        """Wait until a reservation may be so large; cancelled, it is as large as before.
 
-        If the loan has to give up its room meanwhile, its scope is cancelled.
+        If it has to give up its room meanwhile, its scope is cancelled.
         """
-        if size <= loan.held:
+        if size <= reservation.held:
             return
-        loan.wants, loan.granted = size, trio.Event()
-        waiting = self._growing if loan.held else self._coming
-        waiting[loan] = None
+        reservation.wants, reservation.granted = size, trio.Event()
+        waiting = self._growing if reservation.held else self._coming
+        waiting[reservation] = None
         self._grant()
         try:
-            with loan.held_up():
-                while not loan.granted.is_set():
+            with reservation.held_up():
+                while not reservation.granted.is_set():
                     with trio.move_on_after(PRESSURE):
-                        await loan.granted.wait()
+                        await reservation.granted.wait()
                         break
                     self._press()
         finally:
-            if loan in waiting:
-                del waiting[loan]
+            if reservation in waiting:
+                del waiting[reservation]
                 self._grant()  # others may have waited behind it
 
     def _grant(self) -> None:
         """Lend what can be lent: first to messages that have begun, then in order; none overtakes the first of them."""
-        refused = [loan for loan in list(self._growing) if not self._lent(loan, self._growing)]
+        refused = [
+            reservation for reservation in list(self._growing) if not self._is_granted(reservation, self._growing)
+        ]
         while self._coming and not refused:
             first = next(iter(self._coming))
-            if not self._lent(first, self._coming):
+            if not self._is_granted(first, self._coming):
                 return
 
-    def _lent(self, loan: Loan, waiting: dict[Loan, None]) -> bool:
-        """Lend a loan that waits what it wants, if that is safe; whether it was."""
-        if not self._is_safe(loan):
+    def _is_granted(self, reservation: Reservation, waiting: dict[Reservation, None]) -> bool:
+        """Grant a reservation that waits what it wants, if that is safe; whether it was."""
+        if not self._is_safe(reservation):
             return False
-        del waiting[loan]
-        self._begun.add(loan)
-        self.used += loan.wants - loan.held
-        loan.held = loan.wants
+        del waiting[reservation]
+        self._begun.add(reservation)
+        self.used += reservation.wants - reservation.held
+        reservation.held = reservation.wants
         self._order = None
-        loan.granted.set()
+        reservation.granted.set()
         self._moved()
         return True
 
-    def _is_safe(self, asking: Loan) -> bool:
+    def _is_safe(self, asking: Reservation) -> bool:
         """Whether all that have begun can be finished, one after the other, if this one gets what it wants.
 
         All could be before: so where there is enough for this one to its end, they still can.
@@ -245,7 +247,7 @@ class Budget:
         now = trio.current_time()
         if now < self._judges_at or not self._begun:
             return
-        left, slowest = max(((loan.judged(now), loan) for loan in self._begun), key=itemgetter(0))
+        left, slowest = max(((reservation.judged(now), reservation) for reservation in self._begun), key=itemgetter(0))
         self._judges_at = now + (PRESSURE if left > NEARLY_DONE else JUDGED_AGAIN)
         if left > NEARLY_DONE:
             slowest.scope.cancel()

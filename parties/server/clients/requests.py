@@ -38,7 +38,7 @@ from parties.server.clients.submissions import Submissions
 from parties.server.evidence import Evidence, either
 from parties.server.inbox import Inbox
 from parties.server.records import ServerRecords
-from parties.server.replies import NOTHING, BulkRequest, ContradictionError, Reply, RequestRefusedError, Room
+from parties.server.replies import NOTHING, BulkRequest, ContradictionError, Reply, RequestRefusedError, ReserveMemory
 from parties.server.round.places import Counted
 from parties.server.round.records import submission_bytes
 from parties.server.round.run import RoundRun
@@ -142,21 +142,21 @@ class RequestHandler:
         wanted.check_size(size)
         return wanted
 
-    async def ask(self, client: str, message: FromClient, room: Room) -> Reply:
+    async def ask(self, client: str, message: FromClient, reserve: ReserveMemory) -> Reply:
         """Carry out a request that brings no bulk; the answer to a request that is refused is the reason.
 
         Args:
             client: who asks.
             message: the request.
-            room: see `Room`.
+            reserve: see `ReserveMemory`.
 
         Raises:
             AbuseError: the client goes on beyond its limits; the error carries the last answer.
             PeerViolationError: no client that keeps the protocol sends this.
         """
-        return await self._replying(partial(self._asked, client, message, room))
+        return await self._replying(partial(self._asked, client, message, reserve))
 
-    async def _asked(self, client: str, message: FromClient, room: Room) -> Reply:
+    async def _asked(self, client: str, message: FromClient, reserve: ReserveMemory) -> Reply:
         match message:
             case AskTask():
                 return TaskIs(self._task.canonical()), NOTHING
@@ -167,24 +167,24 @@ class RequestHandler:
             case AskOutcome(round_id=round_id):
                 return await self._statements.sign(await self._rounds.settled_report(round_id), client)
             case Retrieve() | Recall() | Download() | Submit() | Hint():
-                return await self._counted(client, message, room)
+                return await self._counted(client, message, reserve)
             case _:
                 assert_never(message)
 
-    async def _counted(self, client: str, message: CountedRequest, room: Room) -> Reply:
+    async def _counted(self, client: str, message: CountedRequest, reserve: ReserveMemory) -> Reply:
         """Carry out a request that is counted, and brings no bulk."""
         found, counted = self._rounds.found, self._kind(message)
         if isinstance(message, Download) and found is not None and message.round_id == found.round_id:
             with found.quota.request(client, *counted):
-                return await self._retrievals.download_found(found, message, room)
+                return await self._retrievals.download_found(found, message, reserve)
         run = self._rounds.open_round(message.round_id, client)
         run.quota.count(client, *counted)
-        return await self._judged(run, client, message, self._without_bulk(run, client, message, room))
+        return await self._judged(run, client, message, self._without_bulk(run, client, message, reserve))
 
-    async def _without_bulk(self, run: RoundRun, client: str, message: CountedRequest, room: Room) -> Reply:
+    async def _without_bulk(self, run: RoundRun, client: str, message: CountedRequest, reserve: ReserveMemory) -> Reply:
         if isinstance(message, Retrieve | Submit | Hint):
             await self._checked(run, client, message)
-        return await self._carry_out(run, client, message, None, room)
+        return await self._carry_out(run, client, message, None, reserve)
 
     async def _judged(self, run: RoundRun, client: str, message: CountedRequest, work: Awaitable[ResultT]) -> ResultT:
         """What comes of a counted request; where it is refused, note how it counts, and what it is evidence of."""
@@ -246,16 +246,16 @@ class RequestHandler:
                 assert_never(message)
 
     async def _carry_out(
-        self, run: RoundRun, client: str, message: CountedRequest, deposit: Deposit | None, room: Room
+        self, run: RoundRun, client: str, message: CountedRequest, deposit: Deposit | None, reserve: ReserveMemory
     ) -> Reply:
         _check_foreign(run, message)
         match message:
             case Download():
-                return await self._retrievals.download(run, message, room)
+                return await self._retrievals.download(run, message, reserve)
             case Retrieve():
-                return await self._retrievals.retrieve(run, client, message, deposit, room)
+                return await self._retrievals.retrieve(run, client, message, deposit, reserve)
             case Recall():
-                return await self._retrievals.recall(run, client, message, room)
+                return await self._retrievals.recall(run, client, message, reserve)
             case Submit():
                 return await self._submissions.submit(run, client, message, deposit)
             case Hint():
@@ -263,12 +263,12 @@ class RequestHandler:
             case _:
                 assert_never(message)
 
-    async def complete(self, begun: BegunRequest, bulk: memoryview, room: Room) -> Reply:
+    async def complete(self, begun: BegunRequest, bulk: memoryview, reserve: ReserveMemory) -> Reply:
         """Take the bulk of a request in, and carry it out; see `BegunRequest.complete`."""
-        carry_out = partial(self._with_bulk, begun, bulk, room)
+        carry_out = partial(self._with_bulk, begun, bulk, reserve)
         return await self._replying(lambda: self._judged(begun.run, begun.client, begun.message, carry_out()))
 
-    async def _with_bulk(self, begun: BegunRequest, bulk: memoryview, room: Room) -> Reply:
+    async def _with_bulk(self, begun: BegunRequest, bulk: memoryview, reserve: ReserveMemory) -> Reply:
         try:
             deposit = await self._depositor.take(begun.wanted, bulk)
         except (RequestRefusedError, StorageError):
@@ -277,7 +277,7 @@ class RequestHandler:
         begun.come()
         await self._erase_if_late(begun)
         run = self._rounds.open_round(begun.message.round_id, begun.client)
-        return await self._carry_out(run, begun.client, begun.message, deposit, room)
+        return await self._carry_out(run, begun.client, begun.message, deposit, reserve)
 
     async def _erase_if_late(self, begun: BegunRequest) -> None:
         """Erase bulk that was put when its round's had been erased already."""
@@ -298,18 +298,18 @@ class BegunRequest:
     counted: tuple[Counted, str]
     is_coming: bool = True
 
-    async def complete(self, bulk: memoryview, room: Room) -> Reply:
+    async def complete(self, bulk: memoryview, reserve: ReserveMemory) -> Reply:
         """Carry the request out, now that all of it has come; the answer to a request that is refused is the reason.
 
         Args:
             bulk: the bytes that came with it.
-            room: see `Room`.
+            reserve: see `ReserveMemory`.
 
         Raises:
             AbuseError: the client goes on beyond its limits; the error carries the last answer.
             PeerViolationError: no client that keeps the protocol sends this.
         """
-        return await self.handler.complete(self, bulk, room)
+        return await self.handler.complete(self, bulk, reserve)
 
     def break_off(self) -> None:
         """Note that no more of it comes; it counts as broken off if not all of it had come."""

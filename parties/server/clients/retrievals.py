@@ -17,7 +17,7 @@ from fsl_async.wire.block_parts import parts_of
 from fsl_async.wire.messages import NO_RETRIEVAL, Answer, Block, Download, Recall, Retrieve
 from fsl_async.wire.public_part import Layout
 from parties.server.clients.deposits import Deposit, assemble, check_seed, keep, session_trees
-from parties.server.replies import Reply, RequestRefusedError, Room
+from parties.server.replies import Reply, RequestRefusedError, ReserveMemory
 from parties.server.round.engine import Asked
 from parties.server.round.run import RoundRun
 from parties.server.rounds import FoundUnion
@@ -53,7 +53,7 @@ class Retrievals:
         run.requests.check_direct(RequestKey(client, "retrieve", message.query), message.public_digest)
 
     async def retrieve(
-        self, run: RoundRun, client: str, message: Retrieve, deposit: Deposit | None, room: Room
+        self, run: RoundRun, client: str, message: Retrieve, deposit: Deposit | None, reserve: ReserveMemory
     ) -> Reply:
         """Answer a retrieval with trees of its own, whose message is checked.
 
@@ -63,11 +63,11 @@ class Retrievals:
         key, layout = RequestKey(client, "retrieve", message.query), Layout.retrieval(run.config.shape)
         name = await assemble(run, key, message.public_digest, deposit, layout)
         await keep(run, key, name)
-        await room(self._longest_answer)
+        await reserve(self._longest_answer)
         answer = await run.answer(Asked(client, message.seed, key, name))
         return Answer(round_id=run.round_id, query=message.query), answer
 
-    async def recall(self, run: RoundRun, client: str, message: Recall, room: Room) -> Reply:
+    async def recall(self, run: RoundRun, client: str, message: Recall, reserve: ReserveMemory) -> Reply:
         """Answer a retrieval with the trees of the client's session.
 
         Raises:
@@ -75,11 +75,11 @@ class Retrievals:
         """
         _check_trees(run)
         session = await session_trees(self._sessions, run, client, message)
-        await room(self._longest_answer)
+        await reserve(self._longest_answer)
         answer = await run.answer(Asked(client, session.msk, None, session.tree, session.trees))
         return Answer(round_id=run.round_id, query=NO_RETRIEVAL), answer
 
-    async def download(self, run: RoundRun, message: Download, room: Room) -> Reply:
+    async def download(self, run: RoundRun, message: Download, reserve: ReserveMemory) -> Reply:
         """Answer with a whole block, the union's rows of a block that moves plainly, or the union itself.
 
         Raises:
@@ -90,20 +90,20 @@ class Retrievals:
         if message.union and (message.whole or message.part):
             raise RequestRefusedError.because("malformed", "either the union or a part of the block, not both at once")
         if isinstance(block, Sparse) and run.config.union and message.union:
-            await room(-(-block.rows // 8))
+            await reserve(-(-block.rows // 8))
             content: Buffer = pack_union(run.union[block.name], block.rows)
         elif _is_whole(run.config.task, block, message):
-            await room(0)  # it is the model's own memory
+            await reserve(0)  # it is the model's own memory
             content = _part(message, np.ascontiguousarray(run.model[message.block]).data.cast("B"))
         elif block is not None and block.name in plain and not message.union:
             array, rows = run.model[block.name], run.union[block.name]
-            await room(max(1, len(rows)) * array[:1].nbytes)
+            await reserve(max(1, len(rows)) * array[:1].nbytes)
             content = _part(message, restricted(array, rows).data.cast("B"))
         else:
             raise RequestRefusedError.because("malformed", f"{message.block!r} is not a block to be downloaded here")
         return Block(round_id=run.round_id, block=message.block), content
 
-    async def download_found(self, found: FoundUnion, message: Download, room: Room) -> Reply:
+    async def download_found(self, found: FoundUnion, message: Download, reserve: ReserveMemory) -> Reply:
         """Answer with the union that a round has found, which is over.
 
         Raises:
@@ -112,7 +112,7 @@ class Retrievals:
         packed = found.packed.get(message.block)
         if packed is None or not message.union or message.part:
             raise RequestRefusedError.because("malformed", f"{message.block!r} has no union to be downloaded here")
-        await room(0)  # all clients share it
+        await reserve(0)  # all clients share it
         return Block(round_id=found.round_id, block=message.block), packed
 
 

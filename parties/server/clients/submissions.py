@@ -49,7 +49,7 @@ class Submissions:
         Raises:
             RequestRefusedError: it is not taken.
         """
-        run.aggregation.claims.check_place(client)
+        run.aggregation.places.check_place(client)
         check_seed(run, client, message)
         check_salts(run.config.shape, message)
         _query_part(run, client, message)
@@ -61,7 +61,7 @@ class Submissions:
         Raises:
             RequestRefusedError: it is not taken.
         """
-        run.aggregation.claims.check_place(client)
+        run.aggregation.places.check_place(client)
         origin = await session_origin(self._sessions, run, client, message)
         check_salts(run.config.shape, message)
         if bool(message.public_digest) == (run.config.carrier(client) == run.server):
@@ -163,8 +163,8 @@ class Submissions:
         client, name = submission.client, submission.name
         if not run.serves(client):
             raise RequestRefusedError.because("round-closed", "the round closed before the submission was stored")
-        claims = run.aggregation.claims
-        if claims.claim(client, name):
+        places = run.aggregation.places
+        if places.claim(client, name):
             is_fixed = run.config.task.selection == "fixed"
             with trio.CancelScope(shield=True):
                 try:
@@ -173,10 +173,10 @@ class Submissions:
                     await keep(run, RequestKey(client, "submit", 0), submission.part, *changes)
                     run.records.hold_submission(submission)
                 except (StorageError, RequestRefusedError):
-                    claims.give_back(client)
+                    places.give_back(client)
                     raise
                 await self._inbox.post(run.round_id, ssa.Submitted(client, name))
-        if not await claims.wait_entered(client):
+        if not await places.wait_entered(client):
             raise RequestRefusedError.because("round-closed", "the round closed before the submission was in")
         signature = self._identity.sign(Domain.RECEIPT, run.round_id, client.encode(), name)
         return Receipt(round_id=run.round_id, digest=name, signature=signature), NOTHING

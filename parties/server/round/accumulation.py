@@ -191,11 +191,11 @@ class InProcess(Engine):
 
     def sum(self, work: RoundWork) -> RoundSum:
         """See `Engine.sum`."""
-        begun = work.begun
-        make = partial(Aggregate, begun.config, begun.server, begun.proof_key, begun.union, self._memory)
-        most = at_once(begun.config.shape, self._lane.threads)
+        start = work.start
+        make = partial(Aggregate, start.config, start.server, start.proof_key, start.union, self._memory)
+        most = at_once(start.config.shape, self._lane.threads)
         return Accumulator(make, work.fetch, self._lane, most, work.on_added, work.over)
 
-    def answers(self, begun: RoundStart, model: Model, records: RoundRecords) -> Answers:
+    def answers(self, start: RoundStart, model: Model, records: RoundRecords) -> Answers:
         """See `Engine.answers`."""
-        return RetrievalBatcher(PassesInProcess(begun.config, begun.server, model, records, self._lane))
+        return RetrievalBatcher(PassesInProcess(start.config, start.server, model, records, self._lane))

@@ -38,10 +38,10 @@ from parties.server.round.computation import Computation
 from parties.server.round.conclusion import aborted_report, difference
 from parties.server.round.engine import Answers, RoundStart
 from parties.server.round.outbox import Outbox
-from parties.server.round.places import Claims
+from parties.server.round.places import ClientPlaces
 from parties.server.round.records import RoundRecords
+from parties.server.round.services import RoundServices
 from parties.server.round.shares import ArrivingShare
-from parties.server.round.tools import Tools
 from parties.server.round.waiting import Timers
 from parties.storage.store import Change
 
@@ -59,22 +59,22 @@ class Aggregation:
     """What a round of submissions does; see `parties.server.round.run`.
 
     Args:
-        begun: what the round began with.
+        start: what the round began with.
         records: what it keeps in the store.
-        tools: what it has of its server.
+        services: what it has of its server.
         outbox: what it sends to the other server.
 
     Attributes:
         state: the machine's.
         terms: what the machine has to know.
-        claims: which clients have a place, and whose submission is in.
+        places: which clients have a place, and whose submission is in.
     """
 
     machine = ssa.MACHINE
     events = ssa.RoundEvent
 
-    def __init__(self, begun: RoundStart, records: RoundRecords, tools: Tools, outbox: Outbox) -> None:
-        config, task = begun.config, begun.config.task
+    def __init__(self, start: RoundStart, records: RoundRecords, services: RoundServices, outbox: Outbox) -> None:
+        config, task = start.config, start.config.task
         own = config.protocol == "ssa" and task.rule == "own"
         self.state: ssa.Round = ssa.Open()
         self._steps: dict[tuple[int, int], tuple[ssa.Round, Event, ssa.Round]] = {}
@@ -86,14 +86,14 @@ class Aggregation:
         self._effects: tuple[ssa.Round, tuple[ssa.Effect, ...]] | None = None
         counts = task.min_contributors is not None
         bound = terms_of(config.shape)
-        self.terms = ssa.Terms(config.round_id(), begun.server, task.quorum, task.verified, own, counts, bound)
-        self.claims = Claims(task.max_clients, self.admits)
-        self._begun = begun
+        self.terms = ssa.Terms(config.round_id(), start.server, task.quorum, task.verified, own, counts, bound)
+        self.places = ClientPlaces(task.max_clients, self.admits)
+        self._start = start
         self._records = records
-        self._tools = tools
+        self._services = services
         self._outbox = outbox
-        self._computation = Computation(begun, records, tools, outbox.over)
-        self._arriving = ArrivingShare(self.terms.peer, config.shape, records.shares, tools.lane, outbox.ask_pieces)
+        self._computation = Computation(start, records, services, outbox.over)
+        self._arriving = ArrivingShare(self.terms.peer, config.shape, records.shares, services.lane, outbox.ask_pieces)
 
     # ---- how it stands
 
@@ -105,7 +105,7 @@ class Aggregation:
     @property
     def submissions(self) -> int:
         """How many submissions are in."""
-        return self.claims.entered
+        return self.places.entered
 
     @property
     def evaluated(self) -> int:
@@ -121,19 +121,19 @@ class Aggregation:
     def model(self) -> Model:
         """The model as it stands: before the round, or after it."""
         opened = self._computation.opened
-        return self._begun.model if opened is None else opened.model
+        return self._start.model if opened is None else opened.model
 
     @property
     def rule_state(self) -> Model:
         """What the task's optimizer or own rule keeps: before the round, or after it."""
         opened = self._computation.opened
-        return self._begun.state if opened is None else opened.state
+        return self._start.state if opened is None else opened.state
 
     @property
     def union(self) -> Model:
         """By sparse block, the union that this round has found, or the one that it is aligned on."""
         opened = self._computation.opened
-        return self._begun.union if opened is None else opened.union
+        return self._start.union if opened is None else opened.union
 
     @property
     def is_full(self) -> bool:
@@ -144,10 +144,10 @@ class Aggregation:
         return self._fills(self.state)
 
     def _fills(self, state: ssa.Round) -> bool:
-        if not isinstance(state, ssa.Open) or len(state.entries) < self._begun.enough:
+        if not isinstance(state, ssa.Open) or len(state.entries) < self._start.enough:
             return False
         held = self._held(state)  # which the peer carries, and so has as well
-        return held + min(len(state.entries) - held, self._peer_holds) >= self._begun.enough
+        return held + min(len(state.entries) - held, self._peer_holds) >= self._start.enough
 
     def _held(self, state: ssa.Open) -> int:
         """How many submissions are in of clients that the peer carries: of many, each is looked at once."""
@@ -159,11 +159,11 @@ class Aggregation:
 
     def _of_peer(self, clients: Iterable[str]) -> int:
         """How many of some clients the peer carries."""
-        return sum(self._begun.config.carrier(client) != self.terms.server for client in clients)
+        return sum(self._start.config.carrier(client) != self.terms.server for client in clients)
 
     def tell_held(self) -> None:
         """Tell the peer how many of its clients' submissions are here, if one of the servers has enough to close."""
-        if isinstance(state := self.state, ssa.Open) and (self._is_asked or len(state.entries) >= self._begun.enough):
+        if isinstance(state := self.state, ssa.Open) and (self._is_asked or len(state.entries) >= self._start.enough):
             held = self._held(state)
             if held != self._told_held:
                 self._told_held = held
@@ -176,11 +176,11 @@ class Aggregation:
 
     def submitters(self) -> frozenset[str]:
         """The clients whose submissions are in."""
-        return self.claims.names()
+        return self.places.names()
 
     def admits(self, client: str) -> bool:
         """Whether a submission of this client can still come in."""
-        if not self._begun.is_drawn(client):
+        if not self._start.is_drawn(client):
             return False
         match self.state:
             case ssa.Open():
@@ -192,7 +192,7 @@ class Aggregation:
 
     def serves(self, client: str) -> bool:
         """Whether this client's requests are answered: its submission can still come in, or is in already."""
-        return self.admits(client) or self.claims.has_entered(client)
+        return self.admits(client) or self.places.has_entered(client)
 
     # ---- how it ended
 
@@ -204,7 +204,7 @@ class Aggregation:
         """
         opened = self._computation.opened
         if opened is None or isinstance(opened.ending, SumRefused):
-            number = self._begun.config.number
+            number = self._start.config.number
             raise MisuseError(f"round {number} has no sum: it was aborted, or its sum was refused")
         return opened.outcome
 
@@ -226,9 +226,9 @@ class Aggregation:
     def _settled(self) -> RoundReport:
         match self.state, self._computation.opened:
             case ssa.Aborted(explanation=explanation), _:
-                return aborted_report(self._begun.config, explanation)
+                return aborted_report(self._start.config, explanation)
             case ssa.Done() | ssa.Differed(), opened if opened is not None:
-                return opened.report(self._begun.config)
+                return opened.report(self._start.config)
         raise UnexpectedEvent(self.state, ssa.CloseRound(), ssa.ACCEPTS)
 
     def release(self) -> None:
@@ -246,7 +246,7 @@ class Aggregation:
         match event:
             case ssa.PeerRoster(entries=listed) | ssa.PeerProofs(proofs=listed) if len(listed) > long:
                 self._steps.clear()
-                await self._tools.lane.run(partial(self._step, self.state, event))
+                await self._services.lane.run(partial(self._step, self.state, event))
 
     def after(self, event: Event, *more: Event) -> ssa.Round:
         """The state to which events lead: asked for several times while they are taken, and worked out once.
@@ -286,13 +286,13 @@ class Aggregation:
         """Take an event that is recorded."""
         before, self.state = self.state, self._step(self.state, event)
         if isinstance(event, ssa.Submitted):
-            self.claims.enter(event.client, event.digest)
+            self.places.enter(event.client, event.digest)
         if type(self.state) is not type(before):
-            self.claims.wake()
+            self.places.wake()
         if self.state.reveals:
-            self._tools.ledger.adopt(self._begun.config.number)
+            self._services.ledger.adopt(self._start.config.number)
         if isinstance(self.state, ssa.Differed):
-            self._computation.withdraw(difference(self._begun.config, self.terms.server, self.state))
+            self._computation.withdraw(difference(self._start.config, self.terms.server, self.state))
 
     async def replay(self, event: Event) -> None:
         """Take an event of before a restart; an update that has been applied is formed once more."""
@@ -309,25 +309,25 @@ class Aggregation:
 
     def seen(self, event: Event) -> Iterator[Evidence | Warned]:
         """What an event, which is about to be taken, shows about clients."""
-        number, peer = self._begun.config.number, self.terms.peer
+        number, peer = self._start.config.number, self.terms.peer
         yield from seen_in(self.state, event, number, self.terms)
-        yield from strangers_in(self.state, event, number, peer, self._tools.known)
+        yield from strangers_in(self.state, event, number, peer, self._services.known)
 
     def changes(self, event: Event) -> list[Change]:
         """What is stored together with an event: nothing with a submission, which is stored."""
         if isinstance(event, ssa.Submitted):
             return []
-        config, changes = self._begun.config, self._computation.own_changes(event)
+        config, changes = self._start.config, self._computation.own_changes(event)
         if self.after(event).reveals:
-            changes += self._tools.ledger.changes(config.number, config.round_id())
+            changes += self._services.ledger.changes(config.number, config.round_id())
         return changes
 
     def taken(self, event: Event) -> None:
         """Go on with what an event has brought besides the new state."""
         if isinstance(event, ssa.Submitted):
             self._computation.add(event.client)
-            number = self._begun.config.number
-            self._tools.observe(SubmissionIn(number=number, client=event.client, total=self.claims.entered))
+            number = self._start.config.number
+            self._services.observe(SubmissionIn(number=number, client=event.client, total=self.places.entered))
 
     def effects(self) -> tuple[ssa.Effect, ...]:
         """What the state asks for; formed once, because it may be lists of all clients."""
@@ -364,7 +364,7 @@ class Aggregation:
         Raises:
             PeerViolationError: it contradicts what the peer said before, or comes where no honest server sends it.
         """
-        peer, most = self.terms.peer, self._begun.config.task.max_clients
+        peer, most = self.terms.peer, self._start.config.task.max_clients
         match message:
             case Held(clients=clients):
                 self._peer_holds, self._is_asked = clients, True
@@ -372,7 +372,7 @@ class Aggregation:
                 return None
             case RosterList():
                 entries = await self._unpacked(partial(unpack_digests, bulk, most, peer), bulk)
-                if others := sorted(client for client in entries if not self._begun.is_drawn(client)):
+                if others := sorted(client for client in entries if not self._start.is_drawn(client)):
                     raise PeerViolationError(peer, f"lists {others[0]!r}, which was not drawn for this round")
                 return ssa.PeerRoster(entries)
             case Proofs():
@@ -388,7 +388,7 @@ class Aggregation:
                     peer, f"revealed its share in state {state}, before both commitments were exchanged"
                 )
             case Share(nonce=nonce):
-                spans = spans_of(self._begun.config.shape, await self._opened_rows())
+                spans = spans_of(self._start.config.shape, await self._opened_rows())
                 listed = self._arriving.listed(nonce, bulk, spans)
                 if self.after(listed.said) != self.state:  # judged before any piece is asked for
                     return await self._arriving.begin(listed)
@@ -416,7 +416,7 @@ class Aggregation:
 
     async def _unpacked(self, unpack: Callable[[], ClientDigests], bulk: memoryview) -> ClientDigests:
         """A list of the peer's, read."""
-        return await self._tools.lane.run(unpack) if len(bulk) > LONG_BYTES else unpack()
+        return await self._services.lane.run(unpack) if len(bulk) > LONG_BYTES else unpack()
 
     async def _read_counts(self, bulk: memoryview) -> Event:
         peer, state = self.terms.peer, type(self.state).__name__

@@ -57,20 +57,20 @@ class Combining:
     """Both servers' shares as they are added.
 
     Args:
-        begun: what the round began with.
+        start: what the round began with.
         opened: by sparse block, the rows that the shares are of; the sum of the others is left at 0.
         clients: how many clients are in the sum.
     """
 
-    def __init__(self, begun: RoundStart, opened: OpenedRows, clients: int) -> None:
-        config, self._begun, self._clients = begun.config, begun, clients
+    def __init__(self, start: RoundStart, opened: OpenedRows, clients: int) -> None:
+        config, self._start, self._clients = start.config, start, clients
         self._shape, self._ring = config.shape, config.shape.ring
         self._names = [block.name for block in config.shape.blocks]
         self._sparse = {block.name for _, block in config.task.sparse_blocks()}
         self._found: defaultdict[str, list[RowNumbers]] = defaultdict(list)
         self._check = ContributionCheck(config.task, clients)
         self._sigma = _least_sigma(config.task)
-        self._places: OpenedRows = {name: begun.union[name] for name in self._sparse if config.in_ranks(name)} | dict(
+        self._places: OpenedRows = {name: start.union[name] for name in self._sparse if config.in_ranks(name)} | dict(
             opened
         )
         blocks = () if config.protocol == "psu" else config.task.blocks
@@ -88,7 +88,7 @@ class Combining:
         block = self._shape.blocks[span.block]
         shape = (span.stop - span.start, *block.shape[1:])
         total = ring.add(ring.from_bytes(ours, *shape), ring.from_bytes(theirs, *shape))
-        if self._begun.config.protocol == "psu":
+        if self._start.config.protocol == "psu":
             self._found[name].append(union_rows(ring.to_integers(total)) + np.uint32(span.start))
             return
         spread, within = name in self._places, slice(span.start, span.stop)
@@ -105,11 +105,11 @@ class Combining:
         Raises:
             ExcessError: the sum is more than so many clients can have contributed.
         """
-        if self._begun.config.protocol == "psu":
+        if self._start.config.protocol == "psu":
             union = {name: np.concatenate([*self._found[name], _NO_ROWS]) for name in self._names}
             return Sums(self._ring, {}, union, self._clients)
         self._check.finish()
-        return Sums(self._ring, self._totals, self._begun.union, self._clients)
+        return Sums(self._ring, self._totals, self._start.union, self._clients)
 
 
 _NO_ROWS: RowNumbers = np.empty(0, dtype=np.uint32)

@@ -43,8 +43,8 @@ from parties.server.evidence import Evidence
 from parties.server.round.conclusion import OpenedSum, conclude
 from parties.server.round.engine import RoundStart, RoundWork
 from parties.server.round.records import RoundRecords
+from parties.server.round.services import RoundServices
 from parties.server.round.shares import ShareRecords
-from parties.server.round.tools import Tools
 from parties.storage.store import Change
 
 Computed: TypeAlias = ssa.Evaluate | ssa.CountRows | ssa.Sum | ssa.Apply
@@ -55,9 +55,9 @@ class Computation:
     """The computations of one round.
 
     Args:
-        begun: what the round began with.
+        start: what the round began with.
         records: what it keeps in the store.
-        tools: what it has of its server.
+        services: what it has of its server.
         over: set when the round is over.
 
     Attributes:
@@ -66,16 +66,16 @@ class Computation:
         opened: what the sum has come to; None before both shares are combined.
     """
 
-    def __init__(self, begun: RoundStart, records: RoundRecords, tools: Tools, over: trio.Event) -> None:
-        self._begun = begun
+    def __init__(self, start: RoundStart, records: RoundRecords, services: RoundServices, over: trio.Event) -> None:
+        self._start = start
         self._records = records
-        self._tools = tools
+        self._services = services
         self._over = over
-        self._round_id = begun.config.round_id()
-        self._sum = tools.engine.sum(RoundWork(begun, records, self._submission, self._observe_added, over))
-        self.retrievals = tools.engine.answers(begun, _retrieved(begun), records)
-        self.contributors = Contributors(begun, records, tools)
-        self._noise = Noise(begun.config, tools.identity, tools.lane)
+        self._round_id = start.config.round_id()
+        self._sum = services.engine.sum(RoundWork(start, records, self._submission, self._observe_added, over))
+        self.retrievals = services.engine.answers(start, _retrieved(start), records)
+        self.contributors = Contributors(start, records, services)
+        self._noise = Noise(start.config, services.identity, services.lane)
         self.opened: OpenedSum | None = None
 
     @property
@@ -92,8 +92,8 @@ class Computation:
         """Start to work: on the submissions of these clients, which are stored, and on whatever comes."""
         for client in clients:
             self._sum.put(client)
-        self._tools.nursery.start_soon(self._sum.work)
-        self._tools.nursery.start_soon(self.retrievals.work)
+        self._services.nursery.start_soon(self._sum.work)
+        self._services.nursery.start_soon(self.retrievals.work)
 
     def add(self, client: str) -> None:
         """Add a client's stored submission to the sum when its turn comes."""
@@ -110,16 +110,16 @@ class Computation:
 
     def perform(self, effect: Computed) -> None:
         """Compute what the state asks for, and report what comes out."""
-        start = self._tools.nursery.start_soon
+        begin = self._services.nursery.start_soon
         match effect:
             case ssa.Evaluate(roster=roster):
-                start(self._evaluate, frozenset(roster))
+                begin(self._evaluate, frozenset(roster))
             case ssa.CountRows(counted=counted):
-                start(self._form_counts, counted)
+                begin(self._form_counts, counted)
             case ssa.Sum():
-                start(self._form_share, effect)
+                begin(self._form_share, effect)
             case ssa.Apply():
-                start(self._apply, effect)
+                begin(self._apply, effect)
             case _:
                 assert_never(effect)
 
@@ -130,17 +130,17 @@ class Computation:
             StorageError: a share is not stored, or evidence could not be.
         """
         rows = await self.contributors.opened(effect.counts)
-        self.opened = await conclude(self._begun, self._records, self._tools, effect, rows)
+        self.opened = await conclude(self._start, self._records, self._services, effect, rows)
         return self.opened
 
     def withdraw(self, explanation: str) -> None:
         """Apply nothing after all: the other server's own rule has come to something else."""
         if self.opened is not None:
-            self.opened = self.opened.refused(self._begun, explanation)
+            self.opened = self.opened.refused(self._start, explanation)
 
     def own_changes(self, event: Event) -> list[Change]:
         """What is stored together with an event: with the word that a sum is applied, what the own rule made of it."""
-        own = self._begun.config.task.rule == "own" and self._begun.config.protocol == "ssa"
+        own = self._start.config.task.rule == "own" and self._start.config.protocol == "ssa"
         if not own or self.opened is None or not isinstance(event, ssa.Applied):
             return []
         return self.opened.own_result().changes(self._records.prefix)
@@ -151,42 +151,42 @@ class Computation:
 
     async def _evaluate(self, roster: frozenset[str]) -> None:
         proofs = await self._sum.proofs(roster)
-        await self._tools.report(self._round_id, ssa.Evaluated(proofs))
+        await self._services.report(self._round_id, ssa.Evaluated(proofs))
 
     async def _form_counts(self, counted: Mapping[str, bytes]) -> None:
         async with self._sum.settled(frozenset(counted)) as aggregate:
-            parts = await self._tools.lane.run_each(aggregate.counting())
-        counts = await self._noise.on_counts(counted, await self._tools.lane.run(partial(b"".join, parts)))
-        await self._tools.report(self._round_id, ssa.RowsCounted(await self._records.keep_counts(counts)))
+            parts = await self._services.lane.run_each(aggregate.counting())
+        counts = await self._noise.on_counts(counted, await self._services.lane.run(partial(b"".join, parts)))
+        await self._services.report(self._round_id, ssa.RowsCounted(await self._records.keep_counts(counts)))
 
     async def _form_share(self, effect: ssa.Sum) -> None:
         try:
             opened = await self.contributors.choose(effect)
         except FalseCountError as error:
-            await self._tools.report(self._round_id, GaveUp(str(error)))
+            await self._services.report(self._round_id, GaveUp(str(error)))
             return
-        spans = spans_of(self._begun.config.shape, opened)
+        spans = spans_of(self._start.config.shape, opened)
         async with self._sum.settled(frozenset(effect.counted)) as aggregate:
             forming = Forming(aggregate, spans, opened, self._noise.of_share(effect.counted, opened))
-            share = await keep_formed(forming, self._records.shares, self._tools.lane)
-        nonce = self._tools.randomness(DIGEST_BYTES)
+            share = await keep_formed(forming, self._records.shares, self._services.lane)
+        nonce = self._services.randomness(DIGEST_BYTES)
         self._sum.release()
-        await self._tools.report(self._round_id, ssa.Summed(share, nonce))
+        await self._services.report(self._round_id, ssa.Summed(share, nonce))
 
     async def _apply(self, effect: ssa.Apply) -> None:
         opened = await self.open(effect)
-        await self._tools.report(self._round_id, ssa.Applied(opened.report(self._begun.config).digest()))
+        await self._services.report(self._round_id, ssa.Applied(opened.report(self._start.config).digest()))
 
     def _observe_added(self, client: str, seconds: float) -> None:
-        number = self._begun.config.number
-        self._tools.observe(Evaluated(number=number, client=client, seconds=seconds, total=self.added))
+        number = self._start.config.number
+        self._services.observe(Evaluated(number=number, client=client, seconds=seconds, total=self.added))
 
 
-def _retrieved(begun: RoundStart) -> Model:
+def _retrieved(start: RoundStart) -> Model:
     """The model as the round retrieves it: of some blocks the union's rows alone."""
     return {
-        name: restricted(array, begun.union[name]) if begun.config.in_ranks(name) else array
-        for name, array in begun.model.items()
+        name: restricted(array, start.union[name]) if start.config.in_ranks(name) else array
+        for name, array in start.model.items()
     }
 
 
@@ -309,15 +309,15 @@ class Contributors:
     """The rows that one round opens.
 
     Args:
-        begun: what the round began with.
+        start: what the round began with.
         records: where shares of the counts are stored.
-        tools: what it has of its server.
+        services: what it has of its server.
     """
 
-    def __init__(self, begun: RoundStart, records: RoundRecords, tools: Tools) -> None:
-        self._begun = begun
+    def __init__(self, start: RoundStart, records: RoundRecords, services: RoundServices) -> None:
+        self._start = start
         self._records = records
-        self._tools = tools
+        self._services = services
         self._opened: tuple[ssa.Counts, OpenedRows] = (), ALL_ROWS
 
     @property
@@ -332,12 +332,12 @@ class Contributors:
             FalseCountError: they are not; the evidence is kept.
             StorageError: a share of the counts is not stored, or the evidence could not be.
         """
-        if effect.counts and self._begun.config.task.privacy is None:
-            check = partial(check_counts, self._begun.config.shape, await self._shares(effect.counts))
+        if effect.counts and self._start.config.task.privacy is None:
+            check = partial(check_counts, self._start.config.shape, await self._shares(effect.counts))
             try:
-                await self._tools.lane.run(partial(check, len(effect.counted)))
+                await self._services.lane.run(partial(check, len(effect.counted)))
             except FalseCountError as error:
-                await self._tools.evidence.keep(self._evidence(effect.counts, error))
+                await self._services.evidence.keep(self._evidence(effect.counts, error))
                 raise
         return await self.opened(effect.counts)
 
@@ -348,18 +348,18 @@ class Contributors:
             StorageError: a share of the counts is not stored.
         """
         if self._opened[0] != counts:
-            choose = partial(opened_rows, self._begun.config.shape, await self._shares(counts))
-            self._opened = counts, await self._tools.lane.run(choose)
+            choose = partial(opened_rows, self._start.config.shape, await self._shares(counts))
+            self._opened = counts, await self._services.lane.run(choose)
         return self._opened[1]
 
     async def _shares(self, counts: ssa.Counts) -> list[Buffer]:
         return [await self._records.counts(name) for name in counts]
 
     def _evidence(self, counts: ssa.Counts, error: FalseCountError) -> Evidence:
-        server = self._begun.server
+        server = self._start.server
         peer = f"S{1 - server}"
         return Evidence(
-            number=self._begun.config.number,
+            number=self._start.config.number,
             about=peer,
             kind="counts",
             first=counts[server],

@@ -34,7 +34,7 @@ from parties.server.round.combining import Combining, Sums
 from parties.server.round.engine import RoundStart
 from parties.server.round.own_rule import OwnResult, watched
 from parties.server.round.records import RoundRecords
-from parties.server.round.tools import Tools
+from parties.server.round.services import RoundServices
 
 RefusalError: TypeAlias = ExcessError | BeyondDtypeError | NoWeightError | OwnRuleError
 """Why a sum is not applied."""
@@ -81,16 +81,16 @@ class OpenedSum:
             blind=self.blind,
         )
 
-    def refused(self, begun: RoundStart, explanation: str) -> OpenedSum:
+    def refused(self, start: RoundStart, explanation: str) -> OpenedSum:
         """The same sum where it is not applied after all."""
         return replace(
             self,
             outcome=_without_sum(self.outcome),
             ending=SumRefused(shortened(explanation)),
-            model=begun.model,
-            described=begun.config.model,
-            state=begun.state,
-            state_digest=begun.config.state,
+            model=start.model,
+            described=start.config.model,
+            state=start.state,
+            state_digest=start.config.state,
         )
 
     def own_result(self) -> OwnResult:
@@ -121,7 +121,7 @@ def difference(config: RoundConfig, server: int, state: ssa.Differed) -> str:
 
 
 async def conclude(
-    begun: RoundStart, records: RoundRecords, tools: Tools, effect: ssa.Apply, rows: OpenedRows
+    start: RoundStart, records: RoundRecords, services: RoundServices, effect: ssa.Apply, rows: OpenedRows
 ) -> OpenedSum:
     """Combine both shares, which are of these rows, and apply the sum or refuse it.
 
@@ -130,19 +130,19 @@ async def conclude(
     Raises:
         StorageError: a share is not stored, or the evidence could not be.
     """
-    made = await OwnResult.read(records.store, records.prefix) if begun.config.task.rule == "own" else None
-    apply = partial(apply_sum, begun, tools.rule) if made is None else partial(_made_before, made)
-    opened_sum = await _combined(begun, records, tools, effect, rows)
-    work = partial(tools.lane.run, partial(_applied, begun, apply, len(effect.counted), opened_sum))
-    calls_rule = tools.rule is not None and made is None
-    done = await (watched(work, begun.config, tools.observe) if calls_rule else work())
+    made = await OwnResult.read(records.store, records.prefix) if start.config.task.rule == "own" else None
+    apply = partial(apply_sum, start, services.rule) if made is None else partial(_made_before, made)
+    opened_sum = await _combined(start, records, services, effect, rows)
+    work = partial(services.lane.run, partial(_applied, start, apply, len(effect.counted), opened_sum))
+    calls_rule = services.rule is not None and made is None
+    done = await (watched(work, start.config, services.observe) if calls_rule else work())
     sums, result, described, state_digest, error = done
     if isinstance(error, ExcessError):
-        await tools.evidence.keep(_excess(begun, effect, error))
+        await services.evidence.keep(_excess(start, effect, error))
     if isinstance(error, OwnRuleError) and error.__cause__ is not None:
-        tools.observe(Warned(about="apply", explanation=_cause(error)))
+        services.observe(Warned(about="apply", explanation=_cause(error)))
     outcome = RoundOutcome(
-        number=begun.config.number,
+        number=start.config.number,
         clients=tuple(effect.counted),
         excluded=dict(effect.excluded),
         update=sums.update,
@@ -150,10 +150,10 @@ async def conclude(
         union=dict(sums.union),
         opened_rows=dict(rows),
     )
-    blind = blind_of(begun.proof_key, begun.config.round_id())
+    blind = blind_of(start.proof_key, start.config.round_id())
     model, state = result.model, result.state
     opened = OpenedSum(outcome, effect.counted, Done(), sums.union, model, described, state, state_digest, blind)
-    return opened if error is None else opened.refused(begun, str(error))
+    return opened if error is None else opened.refused(start, str(error))
 
 
 def _found_union(config: RoundConfig, union: Model) -> tuple[UnionBlock, ...]:
@@ -170,23 +170,23 @@ def _packed_rows(config: RoundConfig, opened: Model) -> dict[str, bytes]:
 
 
 async def _combined(
-    begun: RoundStart, records: RoundRecords, tools: Tools, effect: ssa.Apply, rows: OpenedRows
+    start: RoundStart, records: RoundRecords, services: RoundServices, effect: ssa.Apply, rows: OpenedRows
 ) -> Combining:
     """Both shares added, a piece of each at a time in memory."""
-    shares, combining = records.shares, Combining(begun, rows, len(effect.counted))
+    shares, combining = records.shares, Combining(start, rows, len(effect.counted))
     ours, theirs = [await shares.pieces(name) for name in (effect.share, effect.peer_share)]
-    for span, *names in zip(spans_of(begun.config.shape, rows), ours, theirs, strict=True):
+    for span, *names in zip(spans_of(start.config.shape, rows), ours, theirs, strict=True):
         pieces = [await shares.piece(name) for name in names]
-        await tools.lane.run(partial(combining.add, span, *pieces))
+        await services.lane.run(partial(combining.add, span, *pieces))
     return combining
 
 
 def _applied(
-    begun: RoundStart, apply: Callable[[Sums], Result], clients: int, combining: Combining
+    start: RoundStart, apply: Callable[[Sums], Result], clients: int, combining: Combining
 ) -> tuple[Sums, Result, tuple[BlockModel, ...], bytes, RefusalError | None]:
     """The sum, the new model and state with their descriptions, and why the sum is refused."""
-    config: RoundConfig = begun.config
-    sums, before = Sums(config.shape.ring, {}, begun.union, clients), Result(begun.model, begun.state)
+    config: RoundConfig = start.config
+    sums, before = Sums(config.shape.ring, {}, start.union, clients), Result(start.model, start.state)
     try:
         sums = combining.finish()
         after = apply(sums)
@@ -232,15 +232,15 @@ def _text(cause: BaseException | None) -> str:
         return f"(its text raised {type(error).__name__})"
 
 
-def _excess(begun: RoundStart, effect: ssa.Apply, error: ExcessError) -> Evidence:
+def _excess(start: RoundStart, effect: ssa.Apply, error: ExcessError) -> Evidence:
     """No server's share is proved, and a client's values only where the task has a bound: who may have lied."""
-    peer = f"S{1 - begun.server}"
+    peer = f"S{1 - start.server}"
     proved = isinstance(error, BeyondNormsError)
     who = f"{peer} has spoiled its share"
     if not proved:
         who += ", or a client has submitted what it may not; which of the two cannot be told"
     return Evidence(
-        number=begun.config.number,
+        number=start.config.number,
         about=peer if proved else either(peer, "a client"),
         kind="excess",
         first=effect.share,
@@ -257,7 +257,7 @@ class Result:
     state: Model
 
 
-def apply_sum(begun: RoundStart, rule: OwnRule | None, sums: Sums) -> Result:
+def apply_sum(start: RoundStart, rule: OwnRule | None, sums: Sums) -> Result:
     """Apply a sum as the task says.
 
     Raises:
@@ -266,14 +266,14 @@ def apply_sum(begun: RoundStart, rule: OwnRule | None, sums: Sums) -> Result:
         ExcessError: they sum to less.
         OwnRuleError: the task's own rule failed.
     """
-    config, task = begun.config, begun.config.task
+    config, task = start.config, start.config.task
     if config.protocol == "psu":
-        return Result(begun.model, begun.state)
+        return Result(start.model, start.state)
     if task.adds:
-        model = begun.model
+        model = start.model
         added = {name: with_sum(sums.ring, name, model[name], total) for name, total in sums.totals.items()}
         return Result(model | added, {})
     update = dict(sums.update)
     if rule is not None:
-        return Result(*own_step(task, rule, begun.model, update, begun.state, config.number, sums.clients))
-    return Result(*average_and_step(task, begun.model, update, begun.state, sums.clients))
+        return Result(*own_step(task, rule, start.model, update, start.state, config.number, sums.clients))
+    return Result(*average_and_step(task, start.model, update, start.state, sums.clients))

@@ -147,17 +147,19 @@ class SampleRun:
 
     # ---- when to freeze the list
 
-    async def wait_ready(self, askers: Askers, everybody: Callable[[], int | None], schedule: Schedule) -> bool:
+    async def wait_ready(
+        self, waiting: WaitingClients, everybody: Callable[[], int | None], schedule: Schedule
+    ) -> bool:
         """Wait until our list is to be frozen; False if it is.
 
         Args:
-            askers: who asks.
+            waiting: who asks.
             everybody: tells how many clients there are; None where more may come.
             schedule: how long to gather; infinity until `hurry`.
         """
         began, answering = trio.current_time(), float("inf")
         while True:
-            asked, due = askers.of(self.number), float("inf")
+            asked, due = waiting.of(self.number), float("inf")
             match self._state:
                 case protocol.Gathering() if self.terms.are_enough(len(asked)):
                     all_are_here = schedule.gather < float("inf") and len(asked) >= (everybody() or float("inf"))
@@ -176,16 +178,16 @@ class SampleRun:
             if due <= trio.current_time():
                 return True
             with trio.move_on_at(due):
-                await self._changed(askers, PAUSE + len(asked) * PAUSE_PER_CLIENT)
+                await self._changed(waiting, PAUSE + len(asked) * PAUSE_PER_CLIENT)
 
     def hurry(self) -> None:
         """Gather no longer than until enough have asked."""
         self._hurried = True
         self._moved.set()
 
-    async def _changed(self, askers: Askers, merged: float) -> None:
+    async def _changed(self, waiting: WaitingClients, merged: float) -> None:
         """Wait until the state is another, or a while after somebody else has asked: many ask at once."""
-        asked, moved = askers.changed.next, self._moved.next
+        asked, moved = waiting.changed.next, self._moved.next
 
         async def end_after(event: trio.Event, pause: float) -> None:
             await event.wait()
@@ -260,7 +262,7 @@ def _journal(number: int) -> str:
     return f"{round_prefix(number)}/sample"
 
 
-class Askers:
+class WaitingClients:
     """Who waits at one server.
 
     A client counts as long as it waits: one that has left would be drawn in vain.

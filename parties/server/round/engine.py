@@ -69,14 +69,14 @@ class RoundWork:
     """What an engine is given of a round.
 
     Attributes:
-        begun: what the round began with.
+        start: what the round began with.
         records: where its submissions are stored.
         fetch: reads a client's submission with its bulk, and waits for bulk that is altered or missing.
         on_added: called for each submission that is added, with the seconds that it took.
         over: set when the round is over: its records are erased then, and its tasks are about to be cancelled.
     """
 
-    begun: RoundStart
+    start: RoundStart
     records: RoundRecords
     fetch: Fetch
     on_added: Added
@@ -177,11 +177,11 @@ class Engine(ABC):
         """The sum of a round, at zero."""
 
     @abstractmethod
-    def answers(self, begun: RoundStart, model: Model, records: RoundRecords) -> Answers:
+    def answers(self, start: RoundStart, model: Model, records: RoundRecords) -> Answers:
         """The answers to a round's retrievals.
 
         Args:
-            begun: what the round began with.
+            start: what the round began with.
             model: as the round retrieves it: of some blocks the union's rows alone.
             records: where the trees of retrievals lie.
         """

@@ -28,7 +28,7 @@ from fsl_async.errors import StorageError
 from parties.server.replies import AbuseError, ContradictionError, RequestRefusedError
 
 
-class Claims:
+class ClientPlaces:
     """Which clients have a place in one round, and whose submission is in its list.
 
     Args:

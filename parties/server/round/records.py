@@ -80,7 +80,7 @@ class StoredRequest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
     tree: bytes | None
 
 
-class _Shelf:
+class _PartCache:
     """Public parts in memory, by their digests.
 
     If there is no room for another part, those that are here stay.
@@ -155,7 +155,7 @@ class RoundRecords:
         self.over = trio.Event()
         self._config = config
         self._session_trees = session_trees
-        self._on_loan = _Shelf(LOAN_BYTES if lends else 0)
+        self._on_loan = _PartCache(LOAN_BYTES if lends else 0)
         self._recent = RecentParts(0) if recent is None else recent
         self._awaited: dict[str, trio.Event] = {}
         self._noted: dict[KnownPart, bytes | None] = {}
@@ -274,7 +274,7 @@ class RoundRecords:
 
     def release(self) -> None:
         """Free the parts in memory and end all waiting: the round is over."""
-        self._on_loan = _Shelf(0)
+        self._on_loan = _PartCache(0)
         self._recent.clear()
         self._just_stored.clear()
         while self._awaited:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, TypeAlias, assert_never
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -21,6 +21,7 @@ from fsl_async.protocols import assembly, ssa
 from fsl_async.protocols.ending import CloseRound
 from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later, held_back
 from fsl_async.protocols.reconciliation import Round
+from fsl_async.task import ProtocolName
 from fsl_async.wire.held_parts import mark_of, packed_marks, read_marks
 from fsl_async.wire.messages import OfRound
 from parties.events import RoundMoved, Warned
@@ -32,13 +33,18 @@ from parties.server.round.engine import Asked, RoundStart
 from parties.server.round.outbox import Outbox
 from parties.server.round.places import RoundQuota
 from parties.server.round.records import RoundRecords
+from parties.server.round.services import RoundServices
 from parties.server.round.serving import Serving
-from parties.server.round.tools import Tools
 from parties.server.round.waiting import Stopwatch, Timers, waiting_for
 from parties.server.store_layout import KnownPart
 from parties.status import PastRound, RoundStatus
 from parties.storage.decoding import decode_stored, replaying
 from parties.storage.store import Record
+
+ProtocolDriver: TypeAlias = Aggregation | Serving
+
+DRIVERS: dict[ProtocolName, type[ProtocolDriver]] = {"ssa": Aggregation, "psu": Aggregation, "psr": Serving}
+"""By what a round runs, what the server computes and answers for it, and the machine that this drives."""
 
 PARTS_APART = "several parts are stored for one request"
 """How the operator is told, at a start, of parts that nobody has noted."""
@@ -48,9 +54,9 @@ class RoundRun:
     """A round from open to settled.
 
     Args:
-        begun: what it begins with.
+        start: what it begins with.
         records: what it keeps in the store.
-        tools: what it has of its server.
+        services: what it has of its server.
 
     Attributes:
         config: the round.
@@ -62,93 +68,93 @@ class RoundRun:
         quota: how many requests each client has made.
         outbox: what goes to the other server.
         settled: set when the round is done or aborted.
-        course: what the round does by its protocol.
+        driver: what the round does by its protocol.
     """
 
-    def __init__(self, begun: RoundStart, records: RoundRecords, tools: Tools) -> None:
-        self.config = config = begun.config
+    def __init__(self, start: RoundStart, records: RoundRecords, services: RoundServices) -> None:
+        self.config = config = start.config
         self.round_id = config.round_id()
-        self.server = begun.server
-        self.peer = f"S{1 - begun.server}"
+        self.server = start.server
+        self.peer = f"S{1 - start.server}"
         self.records = records
         self.requests = RequestAssembly(
-            self.peer, config.task.max_clients, lambda client: config.carrier(client) != begun.server
+            self.peer, config.task.max_clients, lambda client: config.carrier(client) != start.server
         )
         self.quota = RoundQuota(config.task.retrievals)
         self.settled = records.over
-        self.outbox = Outbox(config, tools.link, records, self.settled)
-        self.course = course_of(begun, records, tools, self.outbox)
-        self._begun = begun
-        self._tools = tools
+        self.outbox = Outbox(config, services.link, records, self.settled)
+        self.driver: ProtocolDriver = DRIVERS[config.protocol](start, records, services, self.outbox)
+        self._start = start
+        self._services = services
         self._early: list[Event] = []
         self._met = False
-        self._timers = Timers(begun, records, tools, lambda: self.state)
+        self._timers = Timers(start, records, services, lambda: self.state)
         self._journal = f"{records.prefix}/events"
-        self._stopwatch = Stopwatch(begun.opened_at, f"{records.prefix}/times", lambda: tools.standstill.seconds)
+        self._stopwatch = Stopwatch(start.opened_at, f"{records.prefix}/times", lambda: services.standstill.seconds)
 
     # ---- how it stands
 
     @property
     def state(self) -> Round:
         """The machine's state."""
-        return self.course.state
+        return self.driver.state
 
     @property
     def model(self) -> Model:
         """The model as it stands: before the round, or after it."""
-        return self.course.model
+        return self.driver.model
 
     @property
     def rule_state(self) -> Model:
         """What the task's optimizer or own rule keeps: before the round, or after it."""
-        return self.course.rule_state
+        return self.driver.rule_state
 
     @property
     def union(self) -> Model:
         """By sparse block, the union that this round has found, or the one that it is aligned on."""
-        return self.course.union
+        return self.driver.union
 
     @property
     def is_open(self) -> bool:
         """Whether the round is as it began: any client may enter it."""
-        return type(self.state) in self.course.machine.initial
+        return type(self.state) in self.driver.machine.initial
 
     @property
     def is_full(self) -> bool:
         """Whether as many submissions are in with both servers as close the round at once."""
-        return self.course.is_full
+        return self.driver.is_full
 
     @property
     def aggregation(self) -> Aggregation:
-        """The round's course, where it takes submissions.
+        """The round's driver, where it takes submissions.
 
         Raises:
             RequestRefusedError: it takes none.
         """
-        if isinstance(self.course, Aggregation):
-            return self.course
+        if isinstance(self.driver, Aggregation):
+            return self.driver
         raise RequestRefusedError.because("malformed", "this task only retrieves: its rounds take no submissions")
 
     def accepts(self, event: type[Event]) -> bool:
         """Whether the state accepts events of that kind."""
-        return event in self.course.machine.accepts[type(self.state)]
+        return event in self.driver.machine.accepts[type(self.state)]
 
     @property
     def drawn(self) -> frozenset[str] | None:
         """Who was drawn to take part; None where everybody may."""
-        return self._begun.drawn
+        return self._start.drawn
 
     def is_drawn(self, client: str) -> bool:
         """Whether this client may take part: everybody may, unless the task draws who does."""
-        return self._begun.is_drawn(client)
+        return self._start.is_drawn(client)
 
     def admits(self, client: str) -> bool:
         """Whether a submission of this client can still come in."""
-        return self.course.admits(client)
+        return self.driver.admits(client)
 
     def serves(self, client: str) -> bool:
         """Whether this client's requests are answered."""
-        return self.course.serves(client)
+        return self.driver.serves(client)
 
     def status(self) -> RoundStatus:
         """How the round stands, for people."""
@@ -157,27 +163,27 @@ class RoundRun:
             round_id=self.round_id,
             protocol=self.config.protocol,
             state=type(self.state).__name__,
-            opened_at=self._begun.opened_at,
+            opened_at=self._start.opened_at,
             activity=self.state.activity or "waiting",
             since=self._stopwatch.since(self.state),
-            times=self._stopwatch.times(self.state, self._tools.clock()),
-            evaluating=self.course.seconds,
-            closes_at=self._begun.closes_at,
-            submissions=self.course.submissions,
-            evaluated=self.course.evaluated,
-            retrievals=self.course.retrievals.answered,
+            times=self._stopwatch.times(self.state, self._services.clock()),
+            evaluating=self.driver.seconds,
+            closes_at=self._start.closes_at,
+            submissions=self.driver.submissions,
+            evaluated=self.driver.evaluated,
+            retrievals=self.driver.retrievals.answered,
             minimum=self.config.task.quorum,
-            maximum=self._begun.enough,
+            maximum=self._start.enough,
             waiting_for=self._waiting_for(),
         )
 
     def _waiting_for(self) -> str:
         """Whom or what it waits for, for people: while the server itself is held up, for nobody else."""
-        if self._tools.standstill.what:
-            return self._tools.standstill.what
-        drawn = self._begun.drawn
+        if self._services.standstill.what:
+            return self._services.standstill.what
+        drawn = self._start.drawn
         if drawn is not None and self.is_open:
-            return f"{len(drawn) - self.course.submissions} of the {len(drawn)} clients that were drawn"
+            return f"{len(drawn) - self.driver.submissions} of the {len(drawn)} clients that were drawn"
         return waiting_for(self.state, self.records.awaits_any, self.peer)
 
     # ---- how it ended
@@ -188,7 +194,7 @@ class RoundRun:
         Raises:
             MisuseError: nothing.
         """
-        return self.course.outcome()
+        return self.driver.outcome()
 
     def report(self) -> RoundReport:
         """The public account of a settled round.
@@ -196,25 +202,25 @@ class RoundRun:
         Raises:
             UnexpectedEvent: it is not settled.
         """
-        return self.course.report()
+        return self.driver.report()
 
     def past(self) -> PastRound:
         """A settled round, as it is remembered."""
-        now = self._tools.clock()
+        now = self._services.clock()
         return PastRound(
             report=self.report(),
             protocol=self.config.protocol,
-            opened_at=self._begun.opened_at,
+            opened_at=self._start.opened_at,
             settled_at=now,
             times=self._stopwatch.times(self.state, now),
-            evaluating=self.course.seconds,
-            concluded=self.course.concluded,
+            evaluating=self.driver.seconds,
+            concluded=self.driver.concluded,
         )
 
     def release(self) -> None:
         """Free all that it holds in memory: it is settled, and none of its tasks runs any more."""
         self.records.release()
-        self.course.release()
+        self.driver.release()
 
     # ---- what clients need of it
 
@@ -226,7 +232,7 @@ class RoundRun:
             StorageError: the retrieval's trees are not stored.
         """
         try:
-            return await self.course.retrievals.answer(asked)
+            return await self.driver.retrievals.answer(asked)
         except StorageError:
             if not self.settled.is_set():
                 raise
@@ -237,11 +243,11 @@ class RoundRun:
     async def begin(self) -> None:
         """Take up what is recorded, and set to work; nothing is recorded of a round that has just opened."""
         await self.replay()
-        await self._stopwatch.resume(self.records.store, self.state, self._tools.clock())
+        await self._stopwatch.resume(self.records.store, self.state, self._services.clock())
         await self._restore_requests()
-        self._tools.nursery.start_soon(self.outbox.forward_mended)
-        self.course.begin()
-        for effect in self.course.effects():
+        self._services.nursery.start_soon(self.outbox.forward_mended)
+        self.driver.begin()
+        for effect in self.driver.effects():
             self._perform(effect)
         if self.is_open:
             self._timers.start_deadline()
@@ -254,9 +260,9 @@ class RoundRun:
             StorageError: the records cannot be read, or do not lead from one state to the next.
         """
         for entry in await self.records.store.entries(self._journal):
-            event = decode_stored(entry, self.course.events, self._journal)
+            event = decode_stored(entry, self.driver.events, self._journal)
             with replaying(self._journal):
-                await self.course.replay(event)
+                await self.driver.replay(event)
             self._end_waiting()
 
     async def enter(self, submitted: Sequence[ssa.Submitted]) -> None:
@@ -282,30 +288,30 @@ class RoundRun:
             PeerViolationError: the peer broke the protocol.
             StorageError: the event could not be recorded; the state is as before.
         """
-        course, before = self.course, self.state
-        if not self.accepts(type(event)) and accepted_later(course.machine.accepts, before, event):
+        driver, before = self.driver, self.state
+        if not self.accepts(type(event)) and accepted_later(driver.machine.accepts, before, event):
             self._early = held_back(self._early, event, self.peer)
             return
-        await course.foresee(event)
-        after, events = course.after(event, *more), (event, *more)
+        await driver.foresee(event)
+        after, events = driver.after(event, *more), (event, *more)
         if after == before:
             return
         warnings: list[Warned] = []
-        for seen in chain.from_iterable(course.seen(each) for each in events):
+        for seen in chain.from_iterable(driver.seen(each) for each in events):
             if isinstance(seen, Warned):
                 warnings.append(seen)
             else:
-                await self._tools.evidence.keep(seen)
-        measured = self._stopwatch.moved(before, after, self._tools.clock())
-        changes = [*course.changes(event), *self._stopwatch.changes(measured)]
+                await self._services.evidence.keep(seen)
+        measured = self._stopwatch.moved(before, after, self._services.clock())
+        changes = [*driver.changes(event), *self._stopwatch.changes(measured)]
         records = [Record(self._journal, msgspec.msgpack.encode(each)) for each in events]
         await self.records.own.commit(*changes, *records)
         self._stopwatch.adopt(measured)
         for warned in warnings:
-            self._tools.observe(warned)
-        done = course.effects()
+            self._services.observe(warned)
+        done = driver.effects()
         for each in events:
-            course.adopt(each)
+            driver.adopt(each)
         self._end_waiting()
         self._begin_effects(before, events, done)
         early, self._early = self._early, []
@@ -319,7 +325,7 @@ class RoundRun:
             PeerViolationError: it contradicts what the peer said before, or comes where no honest server sends it.
         """
         try:
-            event = await self.course.read(message, bulk)
+            event = await self.driver.read(message, bulk)
             if event is not None:
                 await self.take(event)
             elif self.is_full:  # by what the peer has just said to hold
@@ -335,7 +341,7 @@ class RoundRun:
     async def _held(self) -> bytes:
         here = [known for known in self.requests.forwarded() if not self.records.awaits(*known)]
         most = self.config.task.max_clients
-        return await self._tools.lane.run(lambda: packed_marks((mark_of(*key, part) for key, part in here), most))
+        return await self._services.lane.run(lambda: packed_marks((mark_of(*key, part) for key, part in here), most))
 
     async def peer_is_at(self, present: bytes) -> None:
         """Send again all that the peer may lack, where the round that it says is on there is not this one."""
@@ -354,28 +360,28 @@ class RoundRun:
         """Send again what the state says the peer may lack: once for each time that the servers meet."""
         if self._met:
             self._met = False
-            await self.outbox.resend_forwards(held, self._tools.lane)
-            self.course.resend()
+            await self.outbox.resend_forwards(held, self._services.lane)
+            self.driver.resend()
 
     def _end_waiting(self) -> None:
         """End what waited for a state that is past."""
-        if not self.course.takes_requests:
+        if not self.driver.takes_requests:
             self.requests.close(f"round {self.config.number} has closed")
-        if type(self.state) in self.course.machine.final:
+        if type(self.state) in self.driver.machine.final:
             self.settled.set()
 
     def _begin_effects(self, before: Round, events: Iterable[Event], done: tuple[Any, ...]) -> None:
         for event in events:
-            self.course.taken(event)
-        for effect in self.course.effects():
+            self.driver.taken(event)
+        for effect in self.driver.effects():
             if effect not in done:
                 self._perform(effect)
         if type(before) is not type(self.state):
-            self._tools.observe(RoundMoved(number=self.config.number, state=type(self.state).__name__))
+            self._services.observe(RoundMoved(number=self.config.number, state=type(self.state).__name__))
             self._timers.watch_peer()
 
     def _perform(self, effect: Any) -> None:
-        self.course.perform(effect, self._timers)
+        self.driver.perform(effect, self._timers)
 
     async def _restore_requests(self) -> None:
         """Take up the requests of before a restart; the carrier forwards their parts once more.
@@ -395,7 +401,7 @@ class RoundRun:
                 self.requests.restore(key, assembly.Public(part), f"{self.records.prefix}/parts")
             elif not carries:
                 explanation = f"{PARTS_APART} of {key.client!r}: {part.hex()[:16]}… is not noted, and does not count"
-                self._tools.observe(Warned(about="blobs", explanation=explanation))
+                self._services.observe(Warned(about="blobs", explanation=explanation))
             if carries and is_noted:
                 self.outbox.note_forward(key, part)
         for key, part in noted:
@@ -407,17 +413,3 @@ class RoundRun:
                 self.outbox.note_forward(key, part)
             else:
                 self.records.await_part(key, part)
-
-
-Course: TypeAlias = Aggregation | Serving
-
-
-def course_of(begun: RoundStart, records: RoundRecords, tools: Tools, outbox: Outbox) -> Course:
-    """The course of a round, by the protocol that its configuration names."""
-    match begun.config.protocol:
-        case "ssa" | "psu":
-            return Aggregation(begun, records, tools, outbox)
-        case "psr":
-            return Serving(begun, records, tools, outbox)
-        case _:
-            assert_never(begun.config.protocol)

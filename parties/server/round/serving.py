@@ -29,7 +29,7 @@ from parties.server.round.conclusion import aborted_report
 from parties.server.round.engine import RoundStart
 from parties.server.round.outbox import Outbox
 from parties.server.round.records import RoundRecords
-from parties.server.round.tools import Tools
+from parties.server.round.services import RoundServices
 from parties.server.round.waiting import Timers
 from parties.storage.store import Change
 
@@ -38,9 +38,9 @@ class Serving:
     """What a round of retrievals does; see `parties.server.round.run`.
 
     Args:
-        begun: what the round began with.
+        start: what the round began with.
         records: what it keeps in the store.
-        tools: what it has of its server.
+        services: what it has of its server.
         outbox: what it sends to the other server.
 
     Attributes:
@@ -61,24 +61,24 @@ class Serving:
     is_full = False
     """However many clients come."""
 
-    def __init__(self, begun: RoundStart, records: RoundRecords, tools: Tools, outbox: Outbox) -> None:
+    def __init__(self, start: RoundStart, records: RoundRecords, services: RoundServices, outbox: Outbox) -> None:
         self.state: psr.Round = psr.Open()
         self._done = RoundReport(
-            round_id=begun.config.round_id(),
-            number=begun.config.number,
+            round_id=start.config.round_id(),
+            number=start.config.number,
             ending=Done(),
             clients={},
             excluded={},
-            model=begun.config.model,
-            state=begun.config.state,
+            model=start.config.model,
+            state=start.config.state,
         )
-        self.terms = psr.Terms(begun.config.round_id(), begun.server, self._done.digest())
-        self.retrievals = tools.engine.answers(begun, begun.model, records)
-        self.model: Model = begun.model
-        self.rule_state: Model = begun.state
-        self.union: Model = begun.union
-        self._begun = begun
-        self._tools = tools
+        self.terms = psr.Terms(start.config.round_id(), start.server, self._done.digest())
+        self.retrievals = services.engine.answers(start, start.model, records)
+        self.model: Model = start.model
+        self.rule_state: Model = start.state
+        self.union: Model = start.union
+        self._start = start
+        self._services = services
         self._outbox = outbox
 
     # ---- how it stands
@@ -108,7 +108,7 @@ class Serving:
         Raises:
             MisuseError: the round was aborted.
         """
-        number = self._begun.config.number
+        number = self._start.config.number
         if isinstance(self.state, psr.Aborted):
             raise MisuseError(f"round {number} has no outcome: it was aborted")
         return RoundOutcome(number=number, clients=(), excluded={}, update={}, elements={})
@@ -126,7 +126,7 @@ class Serving:
         """
         match self.state:
             case psr.Aborted(explanation=explanation):
-                return aborted_report(self._begun.config, explanation)
+                return aborted_report(self._start.config, explanation)
             case psr.Done():
                 return self._done
         raise UnexpectedEvent(self.state, psr.CloseRound(), psr.ACCEPTS)
@@ -156,7 +156,7 @@ class Serving:
 
     def begin(self) -> None:
         """Begin to answer retrievals."""
-        self._tools.nursery.start_soon(self.retrievals.work)
+        self._services.nursery.start_soon(self.retrievals.work)
 
     def seen(self, event: Event) -> Iterator[Evidence | Warned]:
         """What an event shows about clients: nothing."""

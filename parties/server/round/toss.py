@@ -31,7 +31,7 @@ class TossRun:
     """The toss of one round.
 
     Args:
-        begun: the machine's state at its beginning, with our half.
+        start: the machine's state at its beginning, with our half.
         store: where it is recorded.
         link: to the peer.
 
@@ -39,9 +39,9 @@ class TossRun:
         number: the round's.
     """
 
-    def __init__(self, begun: protocol.Committing, store: Store, link: PeerLink) -> None:
-        self.number = begun.half.number
-        self._state: protocol.Toss = begun
+    def __init__(self, start: protocol.Committing, store: Store, link: PeerLink) -> None:
+        self.number = start.half.number
+        self._state: protocol.Toss = start
         self._store = store
         self._link = link
         self._sent: tuple[TossCommitment | TossReveal, ...] = ()

@@ -19,7 +19,7 @@ from fsl_async.protocols.ending import Activity, CloseRound, GaveUp, RoundState
 from fsl_async.protocols.reconciliation import Round
 from parties.server.round.engine import RoundStart
 from parties.server.round.records import RoundRecords
-from parties.server.round.tools import Tools
+from parties.server.round.services import RoundServices
 from parties.status import RoundTimes
 from parties.storage.decoding import decode_stored
 from parties.storage.store import Put, Store
@@ -29,54 +29,56 @@ class Timers:
     """The timers of one round, in its nursery; each reports its end as an event.
 
     Args:
-        begun: what the round began with.
+        start: what the round began with.
         records: whether it waits for parts that the peer is to forward again.
-        tools: what it has of its server.
+        services: what it has of its server.
         state: returns the present state of the round's machine.
     """
 
-    def __init__(self, begun: RoundStart, records: RoundRecords, tools: Tools, state: Callable[[], Round]) -> None:
-        self._round_id = begun.config.round_id()
-        self._closes_at = begun.closes_at
-        self._peer = f"S{1 - begun.server}"
+    def __init__(
+        self, start: RoundStart, records: RoundRecords, services: RoundServices, state: Callable[[], Round]
+    ) -> None:
+        self._round_id = start.config.round_id()
+        self._closes_at = start.closes_at
+        self._peer = f"S{1 - start.server}"
         self._records = records
-        self._tools = tools
+        self._services = services
         self._state = state
 
     def start_deadline(self) -> None:
         """Close the round when its time is over, if it has a deadline."""
         if self._closes_at != inf:
-            self._tools.nursery.start_soon(self._close_when_due)
+            self._services.nursery.start_soon(self._close_when_due)
 
     def start_grace(self) -> None:
         """Wait for submissions that only the peer holds, for the grace period."""
-        self._tools.nursery.start_soon(self._wait_for_grace)
+        self._services.nursery.start_soon(self._wait_for_grace)
 
     def watch_peer(self) -> None:
         """If this state awaits the peer and nothing has been committed to, give the round up after a while.
 
         What the peer says meanwhile ends the waiting only if it leads to another kind of state.
         """
-        if awaits_peer(self._state(), self._records.awaits_any) and self._tools.patience != inf:
-            self._tools.nursery.start_soon(self._lose_patience, self._state())
+        if awaits_peer(self._state(), self._records.awaits_any) and self._services.patience != inf:
+            self._services.nursery.start_soon(self._lose_patience, self._state())
 
     async def _close_when_due(self) -> None:
-        await trio.sleep(max(0.0, self._closes_at - self._tools.clock()))
-        await self._tools.report(self._round_id, CloseRound())
+        await trio.sleep(max(0.0, self._closes_at - self._services.clock()))
+        await self._services.report(self._round_id, CloseRound())
 
     async def _wait_for_grace(self) -> None:
-        await trio.sleep(self._tools.grace)
-        await self._tools.report(self._round_id, ssa.GraceOver())
+        await trio.sleep(self._services.grace)
+        await self._services.report(self._round_id, ssa.GraceOver())
 
     async def _lose_patience(self, state: Round) -> None:
-        stood = self._tools.standstill.seconds
-        await trio.sleep(self._tools.patience)
-        while (longer := self._tools.standstill.seconds - stood) > 0:  # it was not the peer that was awaited
+        stood = self._services.standstill.seconds
+        await trio.sleep(self._services.patience)
+        while (longer := self._services.standstill.seconds - stood) > 0:  # it was not the peer that was awaited
             stood += longer
             await trio.sleep(longer)
         if type(self._state()) is type(state) and awaits_peer(state, self._records.awaits_any):
-            waited = f"{self._peer} was awaited in state {type(state).__name__} for {self._tools.patience:g} s"
-            await self._tools.report(self._round_id, GaveUp(waited))
+            waited = f"{self._peer} was awaited in state {type(state).__name__} for {self._services.patience:g} s"
+            await self._services.report(self._round_id, GaveUp(waited))
 
 
 def awaits_peer(state: Round, lacks_parts: bool) -> bool:

@@ -141,7 +141,7 @@ async def test_half_a_submission_closes_no_round(nursery, autojump_clock):
         await shop_with(anna)
         runs = [await server.next_round(0) for server in shop.servers]
         await trio.sleep(10)
-        assert sorted(run.course.submissions for run in runs) == [1, 2]
+        assert sorted(run.driver.submissions for run in runs) == [1, 2]
         assert all(run.is_open for run in runs)
         await shop_with(ben)
         for server, run in zip(shop.servers, runs, strict=True):

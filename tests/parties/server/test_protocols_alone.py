@@ -30,7 +30,7 @@ from fsl_async.wire.messages import (
 from fsl_async.wire.public_part import Layout
 from parties import Put, simulate
 from parties.server.peer.forwarding import objection
-from parties.server.replies import no_room
+from parties.server.replies import reserve_nothing
 from parties.server.server import Server
 from tests.parties.server.test_restart import MODEL, clients, house
 from tests.support.hand_made import name_of
@@ -49,7 +49,7 @@ BOTH = (key(1), key(2))
 
 async def asked(server: Server, client: str, message: Any) -> Any:
     """What a server answers to a client's message, whoever sent it."""
-    return await server.requests.ask(client, message, no_room)
+    return await server.requests.ask(client, message, reserve_nothing)
 
 
 @pytest.mark.parametrize("kind", [Retrieve, Recall])
@@ -176,7 +176,7 @@ async def test_an_operator_aborts_a_round_while_the_other_server_is_away(
 async def test_a_round_that_both_have_closed_is_not_aborted(autojump_clock: trio.testing.MockClock) -> None:
     async with simulate(PSR, MODEL, seed=1) as net:
         run = await net.servers[0].next_round(0)
-        run.course.state = psr.Concluded({"closing": b""})
+        run.driver.state = psr.Concluded({"closing": b""})
         with pytest.raises(MisuseError, match="in state Concluded: both servers have closed it"):
             await net.servers[0].abort_round(1, "why not")
 
@@ -250,7 +250,7 @@ async def test_a_client_asks_for_a_union_so_many_times() -> None:
         await net.finish_round()
         handler = net.servers[0].requests
         wanted = Download(round_id=run.round_id, block="items", union=True)
-        answers = [(await handler.ask("ada", wanted, no_room))[0] for _ in range(17)]
+        answers = [(await handler.ask("ada", wanted, reserve_nothing))[0] for _ in range(17)]
         assert [type(answer).__name__ for answer in answers] == ["Block"] * 16 + ["Refused"]
 
 
@@ -286,7 +286,7 @@ async def test_a_retrieval_in_a_round_of_unions_is_refused(message: Any) -> None
 async def test_a_server_that_ends_retrievals_otherwise_breaks_the_protocol(messages: list[Any], expected: str) -> None:
     async with simulate(PSR, MODEL, seed=1) as net:
         run = await net.servers[0].next_round(0)
-        run.course.state = psr.Open() if len(messages) > 1 or expected.startswith("sends") else psr.Done({})
+        run.driver.state = psr.Open() if len(messages) > 1 or expected.startswith("sends") else psr.Done({})
 
         async def say() -> None:
             for message in messages:
@@ -312,7 +312,7 @@ async def test_a_round_that_is_ended_twice_ends_once() -> None:
         assert type(run.state) is psr.Concluded
         await net.finish_round() if not run.settled.is_set() else None
         for _ in range(2):
-            await run.take_message(Conclusion(run.round_id, run.course.terms.outcome), memoryview(b""))
+            await run.take_message(Conclusion(run.round_id, run.driver.terms.outcome), memoryview(b""))
         assert type(run.state) is psr.Done
         with pytest.raises(PeerViolationError, match="sent two different conclusions"):
             await run.take_message(Conclusion(run.round_id, key(9)), memoryview(b""))

@@ -58,7 +58,7 @@ async def opened(enough: int = 100) -> AsyncIterator[tuple[Shop, RoundRun]]:
     shop = Shop(enough)
     async with running(shop, 1):
         run = await shop.servers[0].next_round(0)
-        run.course.taken = lambda event: None  # nothing is there to be evaluated
+        run.driver.taken = lambda event: None  # nothing is there to be evaluated
         shop.store.commits.clear()
         yield shop, run
 
@@ -86,7 +86,7 @@ async def test_all_that_wait_are_one_commit_and_each_has_a_record_of_its_own() -
         for event in taken:  # as after a restart
             state = transitions.step(state, event, run.aggregation.terms)
         assert state == run.state
-        assert run.aggregation.claims.names() == {event.client for event in WAITING}
+        assert run.aggregation.places.names() == {event.client for event in WAITING}
 
 
 async def test_a_round_that_is_full_in_the_middle_takes_no_more() -> None:
@@ -96,7 +96,7 @@ async def test_a_round_that_is_full_in_the_middle_takes_no_more() -> None:
         assert shop.store.commits == [3, 1]
         assert isinstance(run.state, ssa.Closed)
         assert list(run.state.entries) == ["c0", "c1", "c2"]
-        assert not run.aggregation.claims.has_entered("c3")
+        assert not run.aggregation.places.has_entered("c3")
 
 
 async def test_the_same_again_is_recorded_once() -> None:
@@ -128,7 +128,7 @@ async def test_what_cannot_be_recorded_has_changed_nothing_and_may_be_taken_agai
             await run.enter(WAITING[2:])
         assert run.state is before
         assert len(before.entries) == 2
-        assert not run.aggregation.claims.has_entered("c2")
+        assert not run.aggregation.places.has_entered("c2")
         shop.store.fails = False
         await run.enter(WAITING[3:])  # in another order than before: nothing of the failure is left
         await run.enter(WAITING[2:])

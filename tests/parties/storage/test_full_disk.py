@@ -139,21 +139,21 @@ async def test_a_submission_that_finds_no_room_is_put_off_and_counts_once_there_
 async def test_who_sends_again_what_another_connection_of_its_own_could_not_store_is_put_off_too(shop, autojump_clock):
     """Both hold one claim; when it is given back, neither waits for a submission that is not there."""
     run = await shop.servers[0].next_round(0)
-    assert run.aggregation.claims.claim("anna", bytes(32))
-    assert not run.aggregation.claims.claim("anna", bytes(32))
+    assert run.aggregation.places.claim("anna", bytes(32))
+    assert not run.aggregation.places.claim("anna", bytes(32))
     ended = []
     async with trio.open_nursery() as nursery:
 
         async def wait() -> None:
             with pytest.raises(RequestRefusedError, match="send it again"):
-                await run.aggregation.claims.wait_entered("anna")
+                await run.aggregation.places.wait_entered("anna")
             ended.append(True)
 
         nursery.start_soon(wait)
         await trio.sleep(1)
-        run.aggregation.claims.give_back("anna")
+        run.aggregation.places.give_back("anna")
     assert ended == [True]
-    assert run.aggregation.claims.claim("anna", bytes(32))
+    assert run.aggregation.places.claim("anna", bytes(32))
 
 
 JOURNALS = ("events", "toss", "share/", "parts/", "past/", "opened", "standing")

@@ -25,8 +25,8 @@ from parties.server.round.accumulation import InProcess
 from parties.server.round.engine import RoundStart
 from parties.server.round.records import RoundRecords
 from parties.server.round.run import RoundRun
+from parties.server.round.services import RoundServices
 from parties.server.round.shares import ShareRecords
-from parties.server.round.tools import Tools
 from parties.server.storage import Standstill
 from parties.storage.blobs.in_store import StoreBlobs
 from parties.storage.store import MemoryStore, Record
@@ -73,8 +73,8 @@ async def _unreported(round_id: bytes, event: Event) -> None:
     raise AssertionError("nothing is computed")
 
 
-def _tools(store: MemoryStore) -> Tools:
-    return Tools(
+def _services(store: MemoryStore) -> RoundServices:
+    return RoundServices(
         nursery=None,
         lane=LaneAtOnce(),
         engine=InProcess(LaneAtOnce()),
@@ -110,9 +110,9 @@ def _read_events(data: bytes) -> None:
         for piece in pieces:
             at_once(shares.keep_piece(piece_digest(piece), piece))
         at_once(shares.keep_list(tuple(map(piece_digest, pieces))))
-    run = RoundRun(BEGUN, _records(store, CONFIG), _tools(store))
+    run = RoundRun(BEGUN, _records(store, CONFIG), _services(store))
     at_once(run.replay())
-    assert ssa.effects(run.state, run.course.terms) is not None
+    assert ssa.effects(run.state, run.driver.terms) is not None
     if isinstance(run.state, ssa.Done | ssa.Aborted):
         assert run.settled.is_set()
         assert (run.report().ended == "aborted") == isinstance(run.state, ssa.Aborted)
@@ -130,9 +130,9 @@ def _read_retrievals(data: bytes) -> None:
     store = MemoryStore()
     at_once(store.commit(*(Record(f"{PREFIX}/events", entry) for entry in _entries(data))))
     begun = replace(BEGUN, config=RETRIEVALS)
-    run = RoundRun(begun, _records(store, RETRIEVALS), _tools(store))
+    run = RoundRun(begun, _records(store, RETRIEVALS), _services(store))
     at_once(run.replay())
-    assert psr.effects(run.state, run.course.terms) is not None
+    assert psr.effects(run.state, run.driver.terms) is not None
     assert run.settled.is_set() == isinstance(run.state, psr.Done | psr.Aborted)
     if run.settled.is_set():
         assert (run.report().ended == "aborted") == isinstance(run.state, psr.Aborted)
@@ -141,7 +141,7 @@ def _read_retrievals(data: bytes) -> None:
 def _journals_of_retrievals() -> list[bytes]:
     """A round that is done, one that the peer closes first, and two that are given up."""
     begun = replace(BEGUN, config=RETRIEVALS)
-    terms = RoundRun(begun, _records(MemoryStore(), RETRIEVALS), _tools(MemoryStore())).course.terms
+    terms = RoundRun(begun, _records(MemoryStore(), RETRIEVALS), _services(MemoryStore())).driver.terms
     ends = [psr.PeerClosed(), psr.PeerConclusion(terms.outcome)]
     given_up = [psr.CloseRound(), psr.GaveUp("no disk")]
     aborted = [psr.PeerClosed(), psr.PeerAbort("S1 gave up: no disk")]

@@ -183,7 +183,7 @@ GUARDS = (
     Guard(
         "a round is closed by what both servers have",
         "parties/server/round/aggregating.py",
-        "return held + min(len(state.entries) - held, self._peer_holds) >= self._begun.enough",
+        "return held + min(len(state.entries) - held, self._peer_holds) >= self._start.enough",
         "return True",
         ("tests/parties/server/test_closing.py",),
     ),
@@ -782,7 +782,7 @@ GUARDS = (
     Guard(
         "counts are ones that clients can have",
         "parties/server/round/computation.py",
-        "if effect.counts and self._begun.config.task.privacy is None:",
+        "if effect.counts and self._start.config.task.privacy is None:",
         "if False:",
         (CONTRIBUTORS,),
     ),
@@ -849,7 +849,7 @@ GUARDS = (
     Guard(
         "the peer lists nobody who was not drawn",
         "parties/server/round/aggregating.py",
-        "if others := sorted(client for client in entries if not self._begun.is_drawn(client)):",
+        "if others := sorted(client for client in entries if not self._start.is_drawn(client)):",
         "if others := []:",
         (DRAWING,),
     ),
@@ -1097,7 +1097,7 @@ GUARDS = (
     Guard(
         "a server charges a round whose share it sends",
         "parties/server/round/aggregating.py",
-        "changes += self._tools.ledger.changes(config.number, config.round_id())",
+        "changes += self._services.ledger.changes(config.number, config.round_id())",
         "pass",
         (NOISY_ROUNDS,),
     ),

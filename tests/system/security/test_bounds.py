@@ -293,7 +293,7 @@ class AnswersTooLittle(Byzantine):
 
     def say(self, message: Message, bulk: bytes) -> Said:
         if isinstance(message, Proofs):
-            entries = unpack_digests(bulk, 10, "the test", self.running.course.terms.proof_bytes)
+            entries = unpack_digests(bulk, 10, "the test", self.running.driver.terms.proof_bytes)
             own = entries[VICTIM]
             bulk = pack_digests(entries | {VICTIM: own[:DIGEST_BYTES] + self.spoilt(own[DIGEST_BYTES:])})
         yield message, bulk

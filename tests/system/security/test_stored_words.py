@@ -285,7 +285,7 @@ async def test_a_share_is_judged_before_it_is_stored(seed, autojump_clock):
         _, second = both.network.servers
         run = await second.next_round(0)
         entries = {"anna": bytes(32), "ben": bytes(32)}
-        run.course.state = ssa.Revealed(entries, {}, bytes(32), bytes(32), b"a commitment" + bytes(20), {})
+        run.driver.state = ssa.Revealed(entries, {}, bytes(32), bytes(32), b"a commitment" + bytes(20), {})
         with pytest.raises(PeerViolationError, match="does not match its commitment"):
             await run.take_message(Share(run.round_id, bytes(32)), memoryview(bytes(list_bytes(TASK))))
         assert not await second.setup.store.keys("round-00000001/share/")
@@ -296,11 +296,11 @@ async def test_counts_are_judged_before_they_are_stored(seed, autojump_clock):
         _, second = both.network.servers
         run = await second.next_round(0)
         entries = {"anna": bytes(32), "ben": bytes(32)}
-        run.course.state = ssa.Tallied(entries, entries, {}, entries, bytes(32), {})
+        run.driver.state = ssa.Tallied(entries, entries, {}, entries, bytes(32), {})
         size = counts_bytes(TASK)
         with pytest.raises(PeerViolationError, match=f"sent counts of {size + 4} bytes, the task implies {size}"):
             await run.take_message(RowCounts(run.round_id), memoryview(bytes(size + 4)))
-        run.course.state = ssa.Chosen(entries, entries, {}, entries, (bytes(32), bytes(32)), {"count": bytes(32)})
+        run.driver.state = ssa.Chosen(entries, entries, {}, entries, (bytes(32), bytes(32)), {"count": bytes(32)})
         with pytest.raises(PeerViolationError, match="sent two different counts for one round"):
             await run.take_message(RowCounts(run.round_id), memoryview(bytes(size)))
         assert not await second.setup.store.keys("round-00000001/counts/")

@@ -127,7 +127,7 @@ BUGS = (
                 TAKE,
                 RECORD,
                 "for each in events:\n    if hasattr(each, 'client'):\n"
-                f"        course.claims.enter(each.client, each.digest)\n{RECORD}",
+                f"        driver.places.enter(each.client, each.digest)\n{RECORD}",
             ),
         ),
     ),
@@ -253,7 +253,7 @@ BUGS = (
     Bug(
         "a receipt for who is not on the list",
         "a receipt is sent only when the submission stands in the round's list",
-        (Edit(RECEIPT, "if not await claims.wait_entered(client):", "if False:"),),
+        (Edit(RECEIPT, "if not await places.wait_entered(client):", "if False:"),),
     ),
     Bug(
         "counts whom only one server has",
@@ -410,7 +410,7 @@ BUGS = (
         (
             Edit(
                 "parties.server.round.conclusion:conclude",
-                'if begun.config.task.rule == "own" else None',
+                'if start.config.task.rule == "own" else None',
                 "if False else None",
             ),
         ),
@@ -521,7 +521,7 @@ BUGS = (
     Bug(
         "nobody is woken when a submission is in",
         "whoever waits for a round is woken when it changes",
-        (Edit("parties.server.round.places:Claims._wake", "self._awaited.pop(client).set()", "pass"),),
+        (Edit("parties.server.round.places:ClientPlaces._wake", "self._awaited.pop(client).set()", "pass"),),
     ),
     Bug(
         "nobody is woken when a round is settled",

@@ -7,7 +7,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fsl_async.errors import MisuseError
-from parties.server.clients.memory_budget import GRACE, PRESSURE, SPARED, Budget, Loan
+from parties.server.clients.memory_budget import GRACE, PRESSURE, SPARED, Budget, Reservation
 from tests.support.cases import in_turn
 
 
@@ -32,9 +32,9 @@ class Book:
         await wait_all_tasks_blocked()
 
     async def _take(self, client, sizes, total):
-        async with self.budget.loan(client, total) as loan:
+        async with self.budget.reservation(client, total) as reservation:
             for size in sizes:
-                await self.budget.lend(loan, size)
+                await self.budget.reserve(reservation, size)
                 self.served.append((client, size))
             await self.ends[client].wait()
 
@@ -111,9 +111,9 @@ async def test_who_gives_up_waiting_has_taken_nothing_and_lets_the_next_one_in(n
     book = Book(100, nursery)
     await book.want("a", 60)
     with trio.move_on_after(1) as scope:
-        async with book.budget.loan("large", 100) as large:
+        async with book.budget.reservation("large", 100) as large:
             nursery.start_soon(book.want, "small", 40)
-            await book.budget.lend(large, 100)
+            await book.budget.reserve(large, 100)
     assert scope.cancelled_caught
     await wait_all_tasks_blocked()
     assert book.served == [("a", 60), ("small", 40)]
@@ -121,7 +121,7 @@ async def test_who_gives_up_waiting_has_taken_nothing_and_lets_the_next_one_in(n
 
 async def test_more_than_there_ever_is_cannot_be_taken():
     with pytest.raises(MisuseError, match="101 bytes wanted of a budget of 100"):
-        async with Budget(100).loan("a", 101):
+        async with Budget(100).reservation("a", 101):
             pytest.fail("lent")
 
 
@@ -130,12 +130,12 @@ async def test_under_pressure_the_slowest_gives_its_room_up_and_nobody_else_does
 
     async def upload(name, rate):
         """A message of 40 bytes that moves at so many bytes a second."""
-        async with budget.loan(name, 40) as loan:
-            await budget.lend(loan, 40)
-            with loan.moving():
-                while loan.moved < 40:
+        async with budget.reservation(name, 40) as reservation:
+            await budget.reserve(reservation, 40)
+            with reservation.moving():
+                while reservation.moved < 40:
                     await trio.sleep(1)
-                    loan.moved += rate
+                    reservation.moved += rate
                 ended[name] = trio.current_time()
                 return
             ended[name] = -trio.current_time()
@@ -158,36 +158,36 @@ async def test_who_came_quickly_and_trickles_at_the_end_is_not_spared_for_long(a
     budget = Budget(100)
 
     async def loud() -> None:
-        async with budget.loan("loud", 100) as loan:
-            await budget.lend(loan, 100)
-            with loan.moving():
+        async with budget.reservation("loud", 100) as reservation:
+            await budget.reserve(reservation, 100)
+            with reservation.moving():
                 await trio.sleep(1)
-                loan.moved = 90
+                reservation.moved = 90
                 await trio.sleep_forever()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(loud)
         await trio.sleep(0.1)
-        async with budget.loan("honest", 100) as loan:
-            await budget.lend(loan, 100)
+        async with budget.reservation("honest", 100) as reservation:
+            await budget.reserve(reservation, 100)
     assert trio.current_time() < GRACE + SPARED + 2 * PRESSURE
 
 
 async def test_thousands_that_wait_do_not_each_look_at_all_messages(autojump_clock, monkeypatch):
-    looks, judged = 0, Loan.judged
+    looks, judged = 0, Reservation.judged
 
-    def counted(loan: Loan, now: float) -> float:
+    def counted(reservation: Reservation, now: float) -> float:
         nonlocal looks
         looks += 1
-        return judged(loan, now)
+        return judged(reservation, now)
 
-    monkeypatch.setattr(Loan, "judged", counted)
+    monkeypatch.setattr(Reservation, "judged", counted)
     budget = Budget(100)
 
     async def want(number: int) -> None:
-        async with budget.loan(f"client {number}", 20) as loan:
-            await budget.lend(loan, 20)
-            with loan.moving():
+        async with budget.reservation(f"client {number}", 20) as reservation:
+            await budget.reserve(reservation, 20)
+            with reservation.moving():
                 await trio.sleep_forever()
 
     async with trio.open_nursery() as nursery:
@@ -200,9 +200,9 @@ async def test_thousands_that_wait_do_not_each_look_at_all_messages(autojump_clo
 
 async def test_without_pressure_nobody_is_hurried(autojump_clock):
     budget = Budget(100)
-    async with budget.loan("slow", 100) as loan:
-        await budget.lend(loan, 100)
-        with loan.moving():
+    async with budget.reservation("slow", 100) as reservation:
+        await budget.reserve(reservation, 100)
+        with reservation.moving():
             await trio.sleep(10_000)
             return
     pytest.fail("hurried")
@@ -218,9 +218,9 @@ async def test_whatever_happens_the_budget_holds_nobody_waits_for_ever_and_all_c
         for _ in range(10):
             total = draw.randint(1, 100)
             with trio.move_on_after(draw.choice([draw.uniform(0, 5), 100_000])) as scope:
-                async with budget.loan(name, total) as loan:
+                async with budget.reservation(name, total) as reservation:
                     for size in sorted({*(draw.randint(1, total) for _ in range(3)), total}):
-                        await budget.lend(loan, size)
+                        await budget.reserve(reservation, size)
                         assert 0 < budget.used <= 100, f"seed {seed}"
                         await trio.sleep(draw.uniform(0, 3))
             ended.append(scope.cancelled_caught)
@@ -232,8 +232,8 @@ async def test_whatever_happens_the_budget_holds_nobody_waits_for_ever_and_all_c
                     nursery.start_soon(client, f"client {number}")
     assert (budget.used, len(ended)) == (0, 160), f"seed {seed}"
     with trio.fail_after(1):
-        async with budget.loan("the last", 100) as loan:
-            await budget.lend(loan, 100)  # at once: nobody is in the queue any more
+        async with budget.reservation("the last", 100) as reservation:
+            await budget.reserve(reservation, 100)  # at once: nobody is in the queue any more
             assert budget.used == 100, f"seed {seed}"
     assert budget.used == 0, f"seed {seed}"
 
@@ -243,24 +243,28 @@ def test_what_is_safe_is_what_the_bankers_algorithm_says(seed):
     """Against the algorithm as it is written down: all that have begun can be finished one after the other."""
     draw, budget = random.Random(seed), Budget(100)
     for _ in range(200):
-        loan = Loan("a", draw.randint(1, 100), length=1)
+        reservation = Reservation("a", draw.randint(1, 100), length=1)
         if budget._begun and draw.random() < 0.5:
-            loan = draw.choice(sorted(budget._begun, key=id))
-        loan.wants = draw.randint(loan.held, loan.total)
-        if loan.wants == loan.held or draw.random() < 0.2:
-            budget._begun.discard(loan)
-            budget.used -= loan.held
+            reservation = draw.choice(sorted(budget._begun, key=id))
+        reservation.wants = draw.randint(reservation.held, reservation.total)
+        if reservation.wants == reservation.held or draw.random() < 0.2:
+            budget._begun.discard(reservation)
+            budget.used -= reservation.held
             budget._order = None
-        elif budget._is_safe(loan) == finished(budget, loan):
-            lent = budget._lent(loan, {loan: None})
-            assert lent == (loan in budget._begun and loan.held == loan.wants)
+        elif budget._is_safe(reservation) == finished(budget, reservation):
+            lent = budget._is_granted(reservation, {reservation: None})
+            assert lent == (reservation in budget._begun and reservation.held == reservation.wants)
         else:
-            raise AssertionError(f"{loan} of {budget._begun}")
+            raise AssertionError(f"{reservation} of {budget._begun}")
 
 
 def finished(budget, asking):
     free = budget.limit - budget.used - (asking.wants - asking.held)
-    left = [(loan.total - loan.held, loan.held) for loan in budget._begun if loan is not asking]
+    left = [
+        (reservation.total - reservation.held, reservation.held)
+        for reservation in budget._begun
+        if reservation is not asking
+    ]
     left.append((asking.total - asking.wants, asking.wants))
     while free >= 0 and (able := [entry for entry in left if entry[0] <= free]):
         left.remove(able[0])

@@ -409,7 +409,7 @@ async def test_what_the_peer_says_of_a_client_that_was_not_drawn_is_a_violation(
         others = [name for name in NAMES[:5] if not run.is_drawn(name)]
         assert len(others) == 3
         with pytest.raises(PeerViolationError, match=r"S1: lists 'client \d', which was not drawn for this round"):
-            await run.course.read(RosterList(run.round_id), memoryview(pack_digests({others[0]: bytes(32)})))
+            await run.driver.read(RosterList(run.round_id), memoryview(pack_digests({others[0]: bytes(32)})))
         stranger = next(name for name in (f"x {n}" for n in range(64)) if run.config.carrier(name) == 1)
         forward = Forward(round_id=run.round_id, client=stranger, purpose="retrieve", query=1)
         assert objection(run, forward, 10) == f"forwards for {stranger!r}, which was not drawn for this round"

@@ -20,7 +20,7 @@ from parties.server.round.engine import Engine
 from parties.server.storage import Standstill
 
 
-class Tools(msgspec.Struct, frozen=True):
+class RoundServices(msgspec.Struct, frozen=True):
     """What a round needs of its server.
 
     Attributes:
