@@ -13,7 +13,7 @@ Activity: TypeAlias = Literal["collecting", "computing", "waiting"]
 """What a server does with a round: it collects requests, computes, or waits for the other server."""
 
 
-class Word(IntEnum):
+class Step(IntEnum):
     """What a server says of a round, in order."""
 
     NOTHING = 0
@@ -44,7 +44,7 @@ class RoundState(State, frozen=True):
 
     activity: ClassVar[Activity | None] = None
     waits_for: ClassVar[str] = ""
-    said: ClassVar[Word] = Word.CONCLUSION
+    said: ClassVar[Step] = Step.CONCLUSION
     may_give_up: ClassVar[bool] = False
     reveals: ClassVar[bool] = False
 

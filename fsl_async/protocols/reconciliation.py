@@ -25,7 +25,7 @@ import msgspec
 
 from fsl_async.protocols import psr, sampling, ssa
 from fsl_async.protocols import toss as tosses
-from fsl_async.protocols.ending import Word
+from fsl_async.protocols.ending import Step
 from fsl_async.wire.messages import Known
 
 
@@ -66,33 +66,33 @@ Verdict: TypeAlias = Agreed | Behind | PeerBehind | Apart
 Round: TypeAlias = ssa.Round | psr.Round
 """The state of a round, whichever protocol it runs."""
 
-_HEARD: dict[str, Word] = {
-    tosses.PeerTossCommitment.said: Word.TOSS_COMMITMENT,
-    tosses.PeerTossReveal.said: Word.TOSS_REVEAL,
-    sampling.PeerAsked.said: Word.ASKED,
-    psr.PeerClosed.said: Word.CLOSING,
-    ssa.PeerRoster.said: Word.ROSTER,
-    ssa.PeerProofs.said: Word.PROOFS,
-    ssa.PeerCounts.said: Word.COUNTS,
-    ssa.PeerCommitment.said: Word.COMMITMENT,
-    ssa.PeerShare.said: Word.SHARE,
-    ssa.PeerConclusion.said: Word.CONCLUSION,
+_HEARD: dict[str, Step] = {
+    tosses.PeerTossCommitment.said: Step.TOSS_COMMITMENT,
+    tosses.PeerTossReveal.said: Step.TOSS_REVEAL,
+    sampling.PeerAsked.said: Step.ASKED,
+    psr.PeerClosed.said: Step.CLOSING,
+    ssa.PeerRoster.said: Step.ROSTER,
+    ssa.PeerProofs.said: Step.PROOFS,
+    ssa.PeerCounts.said: Step.COUNTS,
+    ssa.PeerCommitment.said: Step.COMMITMENT,
+    ssa.PeerShare.said: Step.SHARE,
+    ssa.PeerConclusion.said: Step.CONCLUSION,
 }
 
 
 def known_at_rest() -> Known:
     """What is known between rounds, when the other server can have heard nothing of the next one."""
-    return Known(said=Word.CONCLUSION)
+    return Known(said=Step.CONCLUSION)
 
 
 def known_of_toss(toss: tosses.Toss) -> Known:
     """What is known while a round's seed is being tossed; the caller adds how the rounds before it ended."""
     half, heard = toss.half, tosses.heard_in(toss)
-    said = Word.TOSS_COMMITMENT if isinstance(toss, tosses.Committing) else Word.TOSS_REVEAL
+    said = Step.TOSS_COMMITMENT if isinstance(toss, tosses.Committing) else Step.TOSS_REVEAL
     first = tosses.PeerTossCommitment(half.commitment(), half.model).content()
     return Known(
         said=said,
-        heard=max((_HEARD[kind] for kind in heard), default=Word.NOTHING),
+        heard=max((_HEARD[kind] for kind in heard), default=Step.NOTHING),
         toss=first,
         peer_toss=heard.get(tosses.PeerTossCommitment.said, b""),
     )
@@ -103,8 +103,8 @@ def known_of_sampling(toss: tosses.Toss, state: sampling.Sampling) -> Known:
     before, heard, sent = known_of_toss(toss), sampling.heard_in(state), sampling.sent_in(state)
     known: Known = msgspec.structs.replace(
         before,
-        said=Word.ASKED if sent else before.said,
-        heard=Word.ASKED if heard else before.heard,
+        said=Step.ASKED if sent else before.said,
+        heard=Step.ASKED if heard else before.heard,
         asked=sent,
         peer_asked=heard.get(sampling.PeerAsked.said, b""),
     )
@@ -124,7 +124,7 @@ def known_of_round(before: Known, state: Round, round_id: bytes) -> Known:
         before,
         present=round_id,
         said=max(before.said, state.said),
-        heard=max((_HEARD[kind] for kind in heard), default=Word(before.heard)),
+        heard=max((_HEARD[kind] for kind in heard), default=Step(before.heard)),
         roster=ssa.roster_sent(state),
         peer_roster=heard.get(ssa.PeerRoster.said, b""),
     )
@@ -151,7 +151,7 @@ def _behind(one: Known, other: Known) -> str:
     if other.settled == one.settled:
         return _behind_in_round(one, other)
     if one.settled == other.settled + 1 and one.aborted and one.last == other.present:
-        return "it aborted a round in which it had committed to its share" if other.heard >= Word.COMMITMENT else ""
+        return "it aborted a round in which it had committed to its share" if other.heard >= Step.COMMITMENT else ""
     return ""
 
 
@@ -163,7 +163,7 @@ def _behind_by_one(one: Known, other: Known) -> str:
         return f"it has tossed for round {number + 1} before, and does not know that round {number} is over"
     if other.aborted:
         return ""  # it may have been aborted at any time
-    if one.said < Word.SHARE:
+    if one.said < Step.SHARE:
         return f"round {number} is done, and it does not know that it revealed its share"
     return ""
 
@@ -179,12 +179,12 @@ def _behind_in_round(one: Known, other: Known) -> str:
     if one.asked and other.peer_asked and one.asked != other.peer_asked:
         return f"for round {number} it has sent another list of who asked before"
     if one.said < other.heard:
-        heard, said = Word(other.heard), Word(one.said)
+        heard, said = Step(other.heard), Step(one.said)
         return f"in round {number} it has said its {_name(heard)} before, and does not know more than its {_name(said)}"
     if one.roster and other.peer_roster and one.roster != other.peer_roster:
         return f"in round {number} it has sent another list of clients before"
     return ""
 
 
-def _name(word: Word) -> str:
-    return "asker list" if word is Word.ASKED else word.name.lower().replace("_", " ")
+def _name(word: Step) -> str:
+    return "asker list" if word is Step.ASKED else word.name.lower().replace("_", " ")

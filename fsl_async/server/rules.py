@@ -23,7 +23,7 @@ from fsl_async.config import MODEL_DTYPES
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError
 from fsl_async.model_numbers import BeyondDtypeError, row_ranges
-from fsl_async.server.contributions import ExcessError
+from fsl_async.server.sum_limits import ExcessError
 from fsl_async.server_rules import Adam, Arrays, Momentum, OwnRule, RoundFacts, Sgd
 from fsl_async.task import Task
 

@@ -1,7 +1,7 @@
 """The tasks of one server's process: which there are, started, drained and removed while others run.
 
     signals, operator's port ──> Host ──┬──> HostedTask "shop" ──┐
-                                        └──> HostedTask "town" ──┴──> one Reception, one SharedThreads
+                                        └──> HostedTask "town" ──┴──> one TaskRouter, one SharedThreads
 
 Rules: a process ends when each of its tasks is over or has failed, or when it is told to stop; while a task is drained
 by its operator, it waits. A task that fails ends alone; a process whose only task, at the top of its file, fails ends
@@ -27,7 +27,7 @@ from parties.deployment.transports import chosen_transport
 from parties.events import ConnectionFailed, Warned
 from parties.operator import Log, ObserverSetup, OperatorObserver
 from parties.operator.log import level_number
-from parties.server.reception import Listening, Reception
+from parties.server.task_router import Listening, TaskRouter
 from parties.settings.host_file import (
     CommonFile,
     HostFile,
@@ -66,7 +66,7 @@ class Host:
             the task files.
 
     Attributes:
-        reception: takes the connections of all tasks.
+        router: takes the connections of all tasks.
         stopping: set once the process has been told to stop.
     """
 
@@ -93,7 +93,7 @@ class Host:
         self._hosted = {pair[1].task.name: self._made(pair) for pair in pairs}
         self._leaving: set[str] = set()
         self._nursery = nursery
-        self.reception = Reception(
+        self.router = TaskRouter(
             _listening(common, deployment, self._transport, several=file.listed), self._tell_failure
         )
 
@@ -112,7 +112,7 @@ class Host:
             self._begin(task)
         await self._until(self._is_served)
         if not self._is_over():
-            address = await self._nursery.start(self.reception.listen)
+            address = await self._nursery.start(self.router.listen)
             _log.info("S%d listens at %s", self._common.server, address)
             await opened()
         await self._until(self._is_over)
@@ -123,7 +123,7 @@ class Host:
         self._nursery.start_soon(self._run_task, task)
 
     async def _run_task(self, task: HostedTask) -> None:
-        await task.run(self.reception)
+        await task.run(self.router)
         if isinstance(task.stage, Failed) and self._file.listed:
             task.warn("task", f"task {task.name!r} has failed, and the others run on: {task.stage.error}")
 
@@ -205,7 +205,7 @@ class Host:
         pairs = {pair[1].task.name: pair for pair in self._checked(HostFile.load(self._file.path))}
         if name not in pairs:
             raise MisuseError(f"{self._file.path} has no task {name!r} any more")
-        self.reception.forget(task.digest)
+        self.router.forget(task.digest)
         task.take(*pairs[name])
         _log.info("task %r is started", name)
         self._begin(task)
@@ -313,7 +313,7 @@ class Host:
         await self._until(lambda: isinstance(task.stage, Ended | Failed))
         del self._hosted[task.name]
         self._leaving.discard(task.name)
-        self.reception.forget(task.digest)
+        self.router.forget(task.digest)
         _log.info("task %r is removed", task.name)
         self._moved.set()
 

@@ -36,10 +36,10 @@ from parties.files.disk import check_room
 from parties.operator import Log, ObserverSetup, OperatorObserver, Place
 from parties.operator.log import about_task
 from parties.server.admission import Enrolment
-from parties.server.reception import Reception
 from parties.server.round.run import RoundRun
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
+from parties.server.task_router import TaskRouter
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import InMemory, OnDisk
 from parties.settings.task_file import Deployment
@@ -176,37 +176,37 @@ class HostedTask:
         self._scope = trio.CancelScope()
         self._enter(Starting())
 
-    async def run(self, reception: Reception) -> None:
+    async def run(self, router: TaskRouter) -> None:
         """Serve until its last round is over, it is drained, or an error ends it."""
         with about_task(self.name):
-            reception.is_away(self.digest, f"task {self.name!r} is starting")
+            router.is_away(self.digest, f"task {self.name!r} is starting")
             scope = self._scope
             try:
                 with scope:
-                    await self._run(reception)
+                    await self._run(router)
             except* FslError as errors:
                 self._enter(Failed(leaves(errors)[0]))
             else:
                 told = scope.cancel_called or isinstance(self.stage, Draining)
                 self._enter(Ended("drained" if told else "over"))
-            reception.is_away(self.digest, f"task {self.name!r} is not served at present")
+            router.is_away(self.digest, f"task {self.name!r} is not served at present")
 
-    async def _run(self, reception: Reception) -> None:
+    async def _run(self, router: TaskRouter) -> None:
         setup = await server_setup(self._config, file=self.file, lane=self._lane, transport=self._transport)
         try:
             server = Server(replace(setup, observe=self.observer))
-            await self._serve(server, reception)
+            await self._serve(server, router)
         finally:
             await _close(setup)
 
-    async def _serve(self, server: Server, reception: Reception) -> None:
+    async def _serve(self, server: Server, router: TaskRouter) -> None:
         self._kept = 0
         self._watched = list(_watched(self.file, server.setup.task.digest(), server.enrolment, self.observer))
         self._warn_of_memory()
         RoundFiles(self.file).prepare(server.setup.task)
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(server.run_behind, reception)
+                await nursery.start(server.run_behind, router)
                 self._enter(Running(server))
                 for watched in self._watched:
                     nursery.start_soon(watched.keep)

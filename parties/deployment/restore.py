@@ -34,7 +34,7 @@ from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.storage.blobs.folder_copy import copy_folder
 from parties.storage.decoding import decode_stored
-from parties.storage.mark import Life, mark_path, read_mark, write_mark
+from parties.storage.mark import StoreAge, mark_path, read_mark, write_mark
 from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConnection
 from parties.storage.sqlite_errors import translated
 from parties.storage.sqlite_file import APPLICATION, connect
@@ -117,7 +117,7 @@ def _refuse_occupied(place: Path, copy: Path) -> None:
             )
 
 
-def _read(copy: Path) -> tuple[Progress, bool, Life]:
+def _read(copy: Path) -> tuple[Progress, bool, StoreAge]:
     """A copy's progress, whether it had begun the next round's toss, and how many transactions it holds."""
     with closing(ReadConnection(copy)) as end:
         if not end.keys(PROGRESS):
@@ -126,7 +126,7 @@ def _read(copy: Path) -> tuple[Progress, bool, Life]:
         return standing, bool(end.entries(f"{round_prefix(standing.settled + 1)}/toss")), end.life()
 
 
-def _is_newest(place: Path, copy: Path, then: Life) -> bool:
+def _is_newest(place: Path, copy: Path, then: StoreAge) -> bool:
     """Whether the mark says that nothing was done since the copy was made; false where there is no mark.
 
     Raises:
@@ -149,7 +149,7 @@ def _is_newest(place: Path, copy: Path, then: Life) -> bool:
     return True
 
 
-def _copied(place: Path, copy: Path, entry: bytes) -> Life:
+def _copied(place: Path, copy: Path, entry: bytes) -> StoreAge:
     try:
         with replaced_by(place) as new, copy.open("rb") as source:
             shutil.copyfileobj(source, new, PIECE_BYTES)
@@ -159,7 +159,7 @@ def _copied(place: Path, copy: Path, entry: bytes) -> Life:
         raise refused(place, error) from error
 
 
-def _made_store(path: Path, entry: bytes) -> Life:
+def _made_store(path: Path, entry: bytes) -> StoreAge:
     """Turn a file into a store, which records that; how many transactions it holds then."""
     with translated(path), closing(connect(path)) as connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION}")

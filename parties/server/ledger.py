@@ -35,7 +35,7 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     round_id: bytes = b""
 
 
-class Ledger:
+class PrivacyLedger:
     """One server's ledger.
 
     Args:

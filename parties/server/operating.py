@@ -21,6 +21,7 @@ from parties.server.admission import Enrolment
 from parties.server.evidence import EvidenceBook
 from parties.server.history import SumOf
 from parties.server.inbox import Inbox
+from parties.server.message_tap import MessageTap
 from parties.server.peer.forwarding import longest_peer_message
 from parties.server.peer.link import PeerLink
 from parties.server.peer.listening import PeerInbox
@@ -30,7 +31,6 @@ from parties.server.round.run import RoundRun
 from parties.server.round_sequence import RoundSequence
 from parties.server.rounds import Resting, Rounds, Running, Sampling, Stage, Tossing
 from parties.server.setup import ServerSetup
-from parties.server.traffic import Traffic
 from parties.status import PastRound, ServerStatus
 from parties.status import Stage as StageName
 
@@ -40,7 +40,7 @@ class OperatedServer:
 
     Args:
         setup: what it is made of.
-        traffic: hears of every message to and from the other server.
+        tap: hears of every message to and from the other server.
 
     Attributes:
         setup: what it is made of.
@@ -53,12 +53,12 @@ class OperatedServer:
         visitors: how many clients are connected.
     """
 
-    def __init__(self, setup: ServerSetup, traffic: Traffic) -> None:
+    def __init__(self, setup: ServerSetup, tap: MessageTap) -> None:
         self.setup = setup
         self.records, self.inbox = ServerRecords(setup), Inbox()
         self.rounds = Rounds(setup.peer_name, self.records.history)
         listener = PeerInbox(setup, self.inbox, self.rounds, self.enrolment)
-        self.link = PeerLink(setup.peer_name, longest_peer_message(setup.task), listener, traffic)
+        self.link = PeerLink(setup.peer_name, longest_peer_message(setup.task), listener, tap)
         self.meeting = Meeting(setup.name, self.link, setup.observe)
         self.sequence = RoundSequence(setup, self.records, self.rounds, self.link, self.inbox)
         self.visitors = 0

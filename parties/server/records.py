@@ -5,7 +5,7 @@ from __future__ import annotations
 from parties.server.admission import Enrolment
 from parties.server.evidence import EvidenceBook
 from parties.server.history import History
-from parties.server.ledger import Ledger
+from parties.server.ledger import PrivacyLedger
 from parties.server.sessions import Sessions
 from parties.server.setup import ServerSetup
 from parties.server.storage import PatientBlobs, PatientStore, RecentParts, Standstill
@@ -36,7 +36,7 @@ class ServerRecords:
         )
         self.sessions = Sessions(setup.task, self.store, setup.observe)
         self.evidence = EvidenceBook(self.store, setup.observe)
-        self.ledger = Ledger(setup.task, self.store, setup.observe)
+        self.ledger = PrivacyLedger(setup.task, self.store, setup.observe)
         self.history = History(self.store)
 
     async def restore(self) -> None:

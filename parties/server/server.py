@@ -26,11 +26,11 @@ from parties.server.actor import Actor
 from parties.server.admission import DismissedError
 from parties.server.clients.connection import ClientConnections
 from parties.server.clients.requests import RequestHandler
+from parties.server.message_tap import MessageTap
 from parties.server.operating import OperatedServer
 from parties.server.peer.meeting import PeerDialling, other_task
-from parties.server.reception import Listening, Reception
 from parties.server.setup import ServerSetup
-from parties.server.traffic import Traffic
+from parties.server.task_router import Listening, TaskRouter
 from parties.storage.store import DiskFullError, StoreLostError
 from transport import (
     Channel,
@@ -66,8 +66,8 @@ class Server(OperatedServer):
     """
 
     def __init__(self, setup: ServerSetup) -> None:
-        traffic = Traffic(setup.name, setup.observe, setup.watch)
-        super().__init__(setup, traffic)
+        tap = MessageTap(setup.name, setup.observe, setup.watch)
+        super().__init__(setup, tap)
         self.actor = Actor(self.inbox, self.evidence, self.rounds, self.sequence, self.link, self.meeting)
         self._peer = PeerDialling(setup, self.meeting, self.handshake, self.check_peer)
         self.requests = RequestHandler(setup, self.records, self.rounds, self.inbox)
@@ -75,7 +75,7 @@ class Server(OperatedServer):
             self.requests.longest_bulk,
             self.requests.longest_answer,
             setup.conversations,
-            traffic,
+            tap,
             setup.observe,
         )
         self._store_failed, self._store_failure = trio.open_memory_channel[StoreLostError](1)
@@ -90,18 +90,18 @@ class Server(OperatedServer):
             MisuseError: no trio task runs here.
         """
         RUN.require_trio()
-        reception = Reception(Listening.of(self.setup, self.handshake()), self._tell_failure)
+        router = TaskRouter(Listening.of(self.setup, self.handshake()), self._tell_failure)
         async with self._at_work() as nursery:
-            with reception.serving(self):
-                address = await nursery.start(reception.listen)
+            with router.serving(self):
+                address = await nursery.start(router.listen)
                 self._meet_peer(nursery, self._peer.dial)
                 task_status.started(address)
                 await trio.sleep_forever()
 
     async def run_behind(
-        self, reception: Reception, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self, router: TaskRouter, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Serve until cancelled; connections come from a reception that somebody else lets listen, for several tasks.
+        """Serve until cancelled; connections come from a router that somebody else lets listen, for several tasks.
 
         Where there are several, and the peer does not serve this one, or not yet, this server waits for it.
 
@@ -110,8 +110,8 @@ class Server(OperatedServer):
             StorageError: as `run` does.
         """
         async with self._at_work() as nursery:
-            with reception.serving(self):
-                self._meet_peer(nursery, self._peer.dial_patiently if reception.listening.several else self._peer.dial)
+            with router.serving(self):
+                self._meet_peer(nursery, self._peer.dial_patiently if router.listening.several else self._peer.dial)
                 task_status.started()
                 await trio.sleep_forever()
 
@@ -182,7 +182,7 @@ class Server(OperatedServer):
         raise await self._store_failure.receive()
 
     @contextmanager
-    def in_sight(self) -> Iterator[None]:
+    def _ending_with_lost_store(self) -> Iterator[None]:
         """Tell the server of a lost store: the listener takes each error for one of its connection alone."""
         try:
             yield
@@ -191,16 +191,16 @@ class Server(OperatedServer):
                 self._store_failed.send_nowait(StoreLostError(str(leaves(lost)[0])))
             raise
 
-    async def serve_in_sight(self, channel: SecureChannel) -> None:
+    async def serve(self, channel: SecureChannel) -> None:
         """Serve one connection until it is closed; a lost store ends the server too."""
-        with self.in_sight():
+        with self._ending_with_lost_store():
             await self._serve(channel)
 
-    async def admit_in_sight(self, key: bytes, payload: bytes) -> bytes | Refusal:
+    async def admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
         """Decide about the holder of an authenticated channel key; a lost store ends the server."""
-        with self.in_sight():
+        with self._ending_with_lost_store():
             try:
-                return await self.admit(key, payload)
+                return await self._admit(key, payload)
             except DiskFullError as error:
                 self.setup.observe(Warned(about="store", explanation=str(error)))
                 return NoPlace(f"{self.setup.name} cannot enrol you at present: its disk is full")
@@ -246,7 +246,7 @@ class Server(OperatedServer):
         refusal = await self.enrolment.dismissed(client)
         raise DismissedError(f"{client.name!r} is disconnected: {refusal.reason}")
 
-    async def admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
+    async def _admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
         """Decide about the holder of an authenticated channel key; the answer is its name, or why not."""
         if key == self.setup.peer.channel:
             if payload != self.setup.task.digest():

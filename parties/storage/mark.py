@@ -24,13 +24,13 @@ from fsl_async.errors import StorageError
 from parties.files.disk import exists, refused, replaced_by
 from parties.storage.store import StoreLostError
 
-__all__ = ["Life", "Mark", "mark_path", "read_mark", "refuse_missing", "write_mark"]
+__all__ = ["Mark", "StoreAge", "mark_path", "read_mark", "refuse_missing", "write_mark"]
 
 _FORM: Final = re.compile(rb"fsl-async mark ([0-9a-f]{32}) ([0-9]{20})\n")
 
 
 @dataclass(frozen=True)
-class Life:
+class StoreAge:
     """Which store it is, and how many transactions it holds."""
 
     identity: bytes
@@ -51,7 +51,7 @@ class Mark:
 
     @classmethod
     @contextmanager
-    def held(cls, path: Path, life: Life) -> Iterator[Mark]:
+    def held(cls, path: Path, life: StoreAge) -> Iterator[Mark]:
         """Compare a store with its mark, and hold the mark open; a store without transactions gets a new mark.
 
         Raises:
@@ -74,7 +74,7 @@ class Mark:
         finally:
             os.close(descriptor)
 
-    def set(self, life: Life) -> None:
+    def set(self, life: StoreAge) -> None:
         """Write how many transactions the store holds; they must be durable.
 
         Raises:
@@ -105,7 +105,7 @@ def mark_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.mark")
 
 
-def read_mark(path: Path) -> Life | None:
+def read_mark(path: Path) -> StoreAge | None:
     """What the mark beside a store says; None where there is no mark.
 
     Raises:
@@ -123,7 +123,7 @@ def read_mark(path: Path) -> Life | None:
             f"{mark_path(path)} is damaged, so nobody knows whether {path} is the newest store; if it is, say so with "
             "`fsl-async restore`, after the mark is put aside"
         )
-    return Life(bytes.fromhex(match[1].decode()), int(match[2]))
+    return StoreAge(bytes.fromhex(match[1].decode()), int(match[2]))
 
 
 def refuse_missing(path: Path) -> None:
@@ -140,7 +140,7 @@ def refuse_missing(path: Path) -> None:
         )
 
 
-def write_mark(path: Path, life: Life) -> None:
+def write_mark(path: Path, life: StoreAge) -> None:
     """Replace a store's mark, durably.
 
     Raises:
@@ -153,7 +153,7 @@ def write_mark(path: Path, life: Life) -> None:
         raise refused(mark_path(path), error) from error
 
 
-def _compare(path: Path, life: Life, marked: Life | None) -> None:
+def _compare(path: Path, life: StoreAge, marked: StoreAge | None) -> None:
     if marked is None:
         raise StorageError(
             f"{path} has no mark beside it ({mark_path(path).name}): it was copied or moved by hand. Move the mark "
@@ -175,10 +175,10 @@ def _compare(path: Path, life: Life, marked: Life | None) -> None:
         )
 
 
-def _short(life: Life) -> str:
+def _short(life: StoreAge) -> str:
     return life.identity.hex()[:8]
 
 
-def _text(life: Life) -> bytes:
+def _text(life: StoreAge) -> bytes:
     """A text of constant length, because it is overwritten in place."""
     return b"fsl-async mark %s %020d\n" % (life.identity.hex().encode(), life.transactions)

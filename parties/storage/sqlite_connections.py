@@ -30,7 +30,7 @@ import numpy.typing as npt
 from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.errors import StorageError
 from parties.files.disk import room
-from parties.storage.mark import Life, Mark
+from parties.storage.mark import Mark, StoreAge
 from parties.storage.sqlite_errors import damaged, translated
 from parties.storage.sqlite_file import (
     BUSY_SECONDS,
@@ -391,7 +391,7 @@ class ReadConnection:
                 raise damaged(self.path, f"{key} of {size!r} bytes has {held!r}")
             return self._as_written(key, self._assembled(blob, np.empty(size, np.uint8)), name)
 
-    def life(self) -> Life:
+    def life(self) -> StoreAge:
         """Which store it is, and how many transactions it holds."""
         with translated(self.path):
             return life(self._connection)

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from fsl_async.errors import StorageError
 from parties.files.disk import exists, refused, replaced_by, sync_folder
-from parties.storage.mark import Life
+from parties.storage.mark import StoreAge
 from parties.storage.sqlite_errors import damaged, translated
 
 __all__ = [
@@ -124,10 +124,10 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
         _check_names(connection, path)
 
 
-def life(connection: sqlite3.Connection) -> Life:
+def life(connection: sqlite3.Connection) -> StoreAge:
     """Which store a file is, and how many transactions it holds."""
     identity, transactions = connection.execute("SELECT identity, transactions FROM life").fetchone()
-    return Life(identity, transactions)
+    return StoreAge(identity, transactions)
 
 
 def log_bytes(path: Path) -> int:

@@ -17,9 +17,9 @@ from parties.events import ServerEvent
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
 from parties.outcome import RoundOutcome
-from parties.server.reception import Listening, Reception
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
+from parties.server.task_router import Listening, TaskRouter
 from parties.storage.store import MemoryStore, Store
 from parties.watch import silent
 from tests.support.shop import FOR_EVER, LIBERAL, TASK, model
@@ -33,7 +33,7 @@ def called(name: str, **changes: Any) -> Task:
 
 @dataclass
 class Mall:
-    """Two receptions, and the servers of their tasks.
+    """Two routers, and the servers of their tasks.
 
     Attributes:
         nursery: where all run; ends with the test.
@@ -50,7 +50,7 @@ class Mall:
     failures: dict[tuple[str, int], BaseException] = field(default_factory=dict)
     events: dict[tuple[str, int], list[ServerEvent]] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
-    receptions: list[Reception] = field(default_factory=list)
+    routers: list[TaskRouter] = field(default_factory=list)
     failed: trio.Event = field(default_factory=trio.Event)
 
     def __post_init__(self) -> None:
@@ -62,9 +62,9 @@ class Mall:
         for index in (0, 1):
             setup = self.setup_of(TASK, index)
             settings = Server(setup).handshake()
-            reception = Reception(Listening.of(setup, settings, several=True), self._hear)
-            self.receptions.append(reception)
-            await self.nursery.start(reception.listen)
+            router = TaskRouter(Listening.of(setup, settings, several=True), self._hear)
+            self.routers.append(router)
+            await self.nursery.start(router.listen)
 
     def _hear(self, origin: str, error: Exception) -> None:
         self.refused.append(str(error))
@@ -80,7 +80,7 @@ class Mall:
         try:
             with trio.CancelScope() as scope:
                 self.scopes[name, index] = scope
-                await server.run_behind(self.receptions[index], task_status=task_status)
+                await server.run_behind(self.routers[index], task_status=task_status)
         except Exception as error:
             self.failures[name, index] = error
             self.failed.set()

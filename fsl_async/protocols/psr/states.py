@@ -11,7 +11,7 @@ from fsl_async.protocols.ending import (
     PeerAbort,
     PeerConclusion,
     RoundState,
-    Word,
+    Step,
 )
 from fsl_async.protocols.machine import PeerEvent
 
@@ -41,7 +41,7 @@ class Open(RoundState, frozen=True, tag="Open"):
 
     activity = "collecting"
     waits_for = "the end of its time"
-    said = Word.TOSS_REVEAL
+    said = Step.TOSS_REVEAL
 
 
 class Closed(RoundState, frozen=True, tag="Closed"):
@@ -49,7 +49,7 @@ class Closed(RoundState, frozen=True, tag="Closed"):
 
     activity = "waiting"
     waits_for = "{peer} to close it, too"
-    said = Word.CLOSING
+    said = Step.CLOSING
     may_give_up = True
 
 
@@ -58,7 +58,7 @@ class Concluded(RoundState, frozen=True, tag="Concluded"):
 
     activity = "waiting"
     waits_for = "{peer}'s outcome"
-    said = Word.CONCLUSION
+    said = Step.CONCLUSION
 
     heard: Heard
 

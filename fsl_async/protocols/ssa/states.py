@@ -20,7 +20,7 @@ from fsl_async.protocols.ending import (
     PeerAbort,
     PeerConclusion,
     RoundState,
-    Word,
+    Step,
 )
 from fsl_async.protocols.entries import Entries, packed, roster_digest
 from fsl_async.protocols.machine import Event, PeerEvent
@@ -83,7 +83,7 @@ class Open(Listing, frozen=True, tag="Open"):
 
     activity = "collecting"
     waits_for = "clients"
-    said = Word.TOSS_REVEAL
+    said = Step.TOSS_REVEAL
 
     entries: Listed = msgspec.field(default_factory=Entries)
 
@@ -93,7 +93,7 @@ class Closed(Listing, frozen=True, tag="Closed"):
 
     activity = "waiting"
     waits_for = "{peer}'s list of submissions"
-    said = Word.ROSTER
+    said = Step.ROSTER
     may_give_up = True
 
 
@@ -102,7 +102,7 @@ class Closing(Listing, frozen=True, tag="Closing"):
 
     activity = "collecting"
     waits_for = "submissions that {peer} has"
-    said = Word.TOSS_REVEAL
+    said = Step.TOSS_REVEAL
 
     theirs: Listed
     heard: Heard
@@ -114,7 +114,7 @@ class Rostered(Listing, frozen=True, tag="Rostered"):
 
     activity = "computing"
     waits_for = "evaluation"
-    said = Word.ROSTER
+    said = Step.ROSTER
 
     roster: Listed
     excluded: dict[str, str]
@@ -126,7 +126,7 @@ class Proved(Listing, frozen=True, tag="Proved"):
 
     activity = "waiting"
     waits_for = "{peer}'s proof digests"
-    said = Word.PROOFS
+    said = Step.PROOFS
     may_give_up = True
 
     roster: Listed
@@ -140,7 +140,7 @@ class Verified(Listing, frozen=True, tag="Verified"):
 
     activity = "computing"
     waits_for = "our share of the sum"
-    said = Word.PROOFS
+    said = Step.PROOFS
 
     counted: Listed
     excluded: dict[str, str]
@@ -153,7 +153,7 @@ class Tallied(Listing, frozen=True, tag="Tallied"):
 
     activity = "waiting"
     waits_for = "{peer}'s counts of contributors"
-    said = Word.COUNTS
+    said = Step.COUNTS
     may_give_up = True
     reveals = True
 
@@ -169,7 +169,7 @@ class Chosen(Listing, frozen=True, tag="Chosen"):
 
     activity = "computing"
     waits_for = "our share of the sum"
-    said = Word.COUNTS
+    said = Step.COUNTS
     reveals = True
 
     counted: Listed
@@ -184,7 +184,7 @@ class Committed(Listing, frozen=True, tag="Committed"):
 
     activity = "waiting"
     waits_for = "{peer}'s commitment"
-    said = Word.COMMITMENT
+    said = Step.COMMITMENT
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
     counted: Listed
@@ -201,7 +201,7 @@ class Revealed(RoundState, frozen=True, tag="Revealed"):
 
     activity = "waiting"
     waits_for = "{peer}'s share"
-    said = Word.SHARE
+    said = Step.SHARE
     reveals = True
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
@@ -219,7 +219,7 @@ class Combined(RoundState, frozen=True, tag="Combined"):
 
     activity = "computing"
     waits_for = "the update"
-    said = Word.SHARE
+    said = Step.SHARE
     reveals = True
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
@@ -237,7 +237,7 @@ class Concluded(RoundState, frozen=True, tag="Concluded"):
 
     activity = "waiting"
     waits_for = "{peer}'s outcome"
-    said = Word.CONCLUSION
+    said = Step.CONCLUSION
     reveals = True
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
@@ -302,7 +302,7 @@ def heard_in(state: Round) -> Heard:
 
 def roster_sent(state: RoundState) -> bytes:
     """The digest of the list that was sent; empty before, and once the state does not need the list any more."""
-    return roster_digest(state.entries) if isinstance(state, Listing) and state.said >= Word.ROSTER else b""
+    return roster_digest(state.entries) if isinstance(state, Listing) and state.said >= Step.ROSTER else b""
 
 
 def needed_in(state: Round) -> Iterable[str]:

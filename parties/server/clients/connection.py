@@ -36,6 +36,7 @@ from parties.events import BudgetMoved, Observer
 from parties.server.clients.memory_budget import Budget, Reservation
 from parties.server.clients.requests import RequestHandler
 from parties.server.limits import ConversationLimits
+from parties.server.message_tap import MessageTap
 from parties.server.replies import (
     NOTHING,
     AbuseError,
@@ -45,9 +46,8 @@ from parties.server.replies import (
     ReserveMemory,
     reserve_nothing,
 )
-from parties.server.traffic import Traffic
 from transport import Channel, ChannelClosedError, Progress, RecordError, TooSlowError
-from transport.arriving import ReserveMemory as RoomToCome
+from transport.arriving import Room as RoomToCome
 from transport.arriving import endless, unseen
 from transport.limits import RateLimiter
 
@@ -68,7 +68,7 @@ class ClientConnections:
         longest: the longest bulk of a request that the task implies, in bytes.
         longest_answer: the longest bulk of an answer that is made for one client, likewise.
         limits: what they are allowed.
-        traffic: tells of every request and every answer.
+        tap: tells of every request and every answer.
         observe: takes an event whenever memory is lent or given back.
 
     Raises:
@@ -80,12 +80,12 @@ class ClientConnections:
         longest: int,
         longest_answer: int,
         limits: ConversationLimits,
-        traffic: Traffic,
+        tap: MessageTap,
         observe: Observer,
     ) -> None:
         self.longest = longest + LONGEST_HEAD
         self.limits = limits
-        self.traffic = traffic
+        self.tap = tap
         requests, answers = limits.memory(self.longest, longest_answer + SENDING)
         self._observe = observe
         self.request_memory = Budget(requests, self._note_moved)
@@ -231,7 +231,7 @@ class _Conversation:
                 begin = self._requests.begin(self._client, message, reservation.total - start)
                 begun = await granted.enter_async_context(begin)
             data = await self._received(reservation.total, room)
-            self._shared.traffic.received(self._client, message, len(data))
+            self._shared.tap.received(self._client, message, len(data))
             with reservation.held_up():
                 return await self._answered(partial(begun.complete, memoryview(data)[start:]), lent)
 
@@ -268,7 +268,7 @@ class _Conversation:
             lent: holds the room for the answer.
         """
         message, bulk = decode(data, FromClient, self._client)
-        self._shared.traffic.received(self._client, message, len(data))
+        self._shared.tap.received(self._client, message, len(data))
         try:
             if not (self._same_task or isinstance(message, AskTask)):
                 why = "your credentials are for another task than this server's: ask-task is all that is answered"
@@ -343,4 +343,4 @@ class _Conversation:
     async def _send(self, message: Message, content: Buffer = b"", progress: Progress = unseen) -> None:
         parts = encode(message, content)
         await self._channel.send(*parts, pace=self._pace, progress=progress)
-        self._shared.traffic.sent(self._client, message, sum(len(part) for part in parts), len(content))
+        self._shared.tap.sent(self._client, message, sum(len(part) for part in parts), len(content))

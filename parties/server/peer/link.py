@@ -22,7 +22,7 @@ from fsl_async.errors import ChannelError
 from fsl_async.wire.codec import Received, decode, encode
 from fsl_async.wire.messages import FromPeer, Message
 from parties.concurrency import RecurringEvent
-from parties.server.traffic import Traffic
+from parties.server.message_tap import MessageTap
 from transport import Channel, Pace
 
 _log = logging.getLogger("parties.link")
@@ -63,17 +63,17 @@ class PeerLink:
         peer: its name, for messages.
         limit: the longest message it may send, in bytes.
         listener: takes what comes.
-        traffic: hears of every message that has gone out or come in.
+        tap: hears of every message that has gone out or come in.
 
     Attributes:
         peer: the other server's name.
     """
 
-    def __init__(self, peer: str, limit: int, listener: PeerListener, traffic: Traffic) -> None:
+    def __init__(self, peer: str, limit: int, listener: PeerListener, tap: MessageTap) -> None:
         self.peer = peer
         self._limit = limit
         self._listener = listener
-        self._traffic = traffic
+        self._tap = tap
         self._greeted = False
         self._refused = False
         self._queue: deque[_Posted] = deque()
@@ -185,7 +185,7 @@ class PeerLink:
                 if bulk is not None:
                     parts = encode(posted.message, bulk)
                     await channel.send(*parts, pace=PACE)
-                    self._traffic.sent(self.peer, posted.message, sum(len(part) for part in parts), len(bulk))
+                    self._tap.sent(self.peer, posted.message, sum(len(part) for part in parts), len(bulk))
                 self._queue.popleft()
                 self._sent.set()
             await self._posted.wait()
@@ -195,5 +195,5 @@ class PeerLink:
             await channel.awaited()
             data = await channel.receive(self._limit, pace=PACE)
             received = decode(data, FromPeer, self.peer)
-            self._traffic.received(self.peer, received.message, len(data))
+            self._tap.received(self.peer, received.message, len(data))
             await self._listener.peer_said(received)

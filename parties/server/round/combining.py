@@ -16,7 +16,7 @@ from fsl_async.digests import Buffer
 from fsl_async.geometry import RowNumbers
 from fsl_async.privacy.threshold import chooses_rows, kept_rows
 from fsl_async.ring import Elements, Ring
-from fsl_async.server.contributions import ContributionCheck
+from fsl_async.server.sum_limits import ContributionCheck
 from fsl_async.server.sums import numbered
 from fsl_async.task import Task
 from fsl_async.union import union_rows

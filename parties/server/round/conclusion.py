@@ -21,8 +21,8 @@ from fsl_async.foreign_text import shortened
 from fsl_async.merkle import blind_of
 from fsl_async.model_numbers import BeyondDtypeError, with_sum
 from fsl_async.protocols import ssa
-from fsl_async.server.contributions import BeyondNormsError, ExcessError
 from fsl_async.server.rules import NoWeightError, OwnRuleError, average_and_step, describe_state, own_step
+from fsl_async.server.sum_limits import BeyondNormsError, ExcessError
 from fsl_async.server_rules import OwnRule
 from fsl_async.union import UnionBlock, describe_union, pack_union
 from fsl_async.wire.public_part import OpenedRows

@@ -14,7 +14,7 @@ from parties.compute import ComputeLane
 from parties.events import Observer
 from parties.identity.keys import Identity
 from parties.server.evidence import EvidenceBook
-from parties.server.ledger import Ledger
+from parties.server.ledger import PrivacyLedger
 from parties.server.peer.link import PeerLink
 from parties.server.round.engine import Engine
 from parties.server.storage import Standstill
@@ -46,7 +46,7 @@ class RoundServices(msgspec.Struct, frozen=True):
     lane: ComputeLane
     engine: Engine
     evidence: EvidenceBook
-    ledger: Ledger
+    ledger: PrivacyLedger
     known: Callable[[str], bool]
     identity: Identity
     randomness: Randomness

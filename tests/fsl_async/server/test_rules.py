@@ -14,7 +14,6 @@ import pytest
 
 from fsl_async import Adam, Dense, MisuseError, Momentum, Ring, RoundFacts, Sgd, Sparse, Task
 from fsl_async.model_numbers import BeyondDtypeError, check_numbers
-from fsl_async.server.contributions import ExcessError
 from fsl_async.server.rules import (
     NoWeightError,
     OwnRuleError,
@@ -23,6 +22,7 @@ from fsl_async.server.rules import (
     describe_state,
     own_step,
 )
+from fsl_async.server.sum_limits import ExcessError
 from tests.support.cases import in_turn
 
 BLOCKS = (Sparse("items", rows=20, select=3, width=3), Dense("head", size=5))

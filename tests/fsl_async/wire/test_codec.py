@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsl_async import PeerViolationError
-from fsl_async.protocols.ending import Word
+from fsl_async.protocols.ending import Step
 from fsl_async.wire.codec import CONTROL_LIMIT, DEPTH_LIMIT, bulk_overhead, decode, encode
 from fsl_async.wire.messages import (
     AskOutcome,
@@ -178,7 +178,7 @@ def test_trailing_bytes_after_the_bulk_are_refused() -> None:
 
 
 def test_what_equals_a_default_is_left_out_whatever_its_type() -> None:
-    assert wire(Known(said=Word.ROSTER, heard=Word.NOTHING)) == wire(Known(said=5))
+    assert wire(Known(said=Step.ROSTER, heard=Step.NOTHING)) == wire(Known(said=5))
 
 
 def packed(fields: dict[str, Any], *more: tuple[str, Any]) -> bytes:

@@ -18,7 +18,7 @@ from fsl_async.wire.share_pieces import Span
 from parties import MemoryStore, Network, SumRefusedError, simulate
 from parties.client.client import Client
 from parties.events import PrivacyCharged, Warned
-from parties.server.ledger import Ledger
+from parties.server.ledger import PrivacyLedger
 from parties.server.limits import Schedule
 from parties.server.round.computation import Noise
 from parties.server.round.shares import ShareRecords
@@ -252,21 +252,21 @@ async def test_a_spent_budget_opens_no_further_round(autojump_clock: trio.abc.Cl
 
 async def test_a_ledger_reads_back_what_it_has_charged() -> None:
     store, made = MemoryStore(), task()
-    ledger = Ledger(made, store)
+    ledger = PrivacyLedger(made, store)
     changes = ledger.changes(7, b"id")
     await store.commit(*changes)
     assert ledger.rounds == 0, "it is charged once it is stored"
     ledger.adopt(7)
     ledger.adopt(7)
     assert ledger.changes(7, b"id") == []
-    again = Ledger(made, store)
+    again = PrivacyLedger(made, store)
     await again.restore()
     assert (ledger.rounds, again.rounds) == (1, 1)
     await again.charge_forgotten(8)
     await again.charge_forgotten(8)
     assert again.rounds == 2
     assert "round 9 is not opened" in again.refusal(9)
-    assert Ledger(task(privacy=None, bound=None), store).refusal(9) == ""
+    assert PrivacyLedger(task(privacy=None, bound=None), store).refusal(9) == ""
 
 
 # ---- with contributors

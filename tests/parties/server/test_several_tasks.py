@@ -1,4 +1,4 @@
-"""Several tasks behind one reception: each has its clients, its rounds and its troubles to itself."""
+"""Several tasks behind one router: each has its clients, its rounds and its troubles to itself."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ async def test_a_task_that_ends_tells_its_clients_to_come_back_and_they_do(mall,
             mall.scopes["town", index].cancel()
         await trio.sleep(0.1)
         for index in (0, 1):
-            mall.receptions[index].is_away(TOWN.digest(), "task 'town' is not served at present")
+            mall.routers[index].is_away(TOWN.digest(), "task 'town' is not served at present")
         async with trio.open_nursery() as later:
             later.start_soon(take_part, cleo)
             await trio.sleep(1)

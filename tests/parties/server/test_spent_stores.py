@@ -12,7 +12,7 @@ from fsl_async import Dense, Privacy, Ring, StorageError, Task
 from parties import MemoryStore, Server, simulate
 from parties.events import PrivacyCharged, ServerEvent
 from parties.server.history import Restore
-from parties.server.ledger import Charge, Ledger
+from parties.server.ledger import Charge, PrivacyLedger
 from parties.server.store_layout import RESTORES
 from parties.storage.store import Put, Record
 
@@ -29,14 +29,14 @@ TASK = Task(
 
 async def test_a_ledger_reads_back_what_it_has_charged() -> None:
     store, told = MemoryStore(), list[ServerEvent]()
-    ledger = Ledger(TASK, store, told.append)
+    ledger = PrivacyLedger(TASK, store, told.append)
     await store.commit(*ledger.changes(7, b"id"))
     assert ledger.rounds == 0, "it is charged once it is stored"
     ledger.adopt(7)
     ledger.adopt(7)
     assert ledger.changes(7, b"id") == []
     assert told == [PrivacyCharged(number=7, rounds=1, epsilon=TWO_ROUNDS.epsilon(1), budget=1.7)]
-    again = Ledger(TASK, store)
+    again = PrivacyLedger(TASK, store)
     await again.restore()
     assert again.rounds == 1
     assert again.refusal(8) == ""
@@ -50,7 +50,7 @@ async def test_a_ledger_reads_back_what_it_has_charged() -> None:
 
 async def test_a_task_without_noise_charges_nothing() -> None:
     store = MemoryStore()
-    ledger = Ledger(msgspec.structs.replace(TASK, privacy=None), store)
+    ledger = PrivacyLedger(msgspec.structs.replace(TASK, privacy=None), store)
     assert ledger.changes(1, b"id") == []
     ledger.adopt(1)
     await ledger.charge_forgotten(2)
@@ -63,7 +63,7 @@ async def test_a_damaged_charge_is_refused_and_not_forgotten(data: bytes) -> Non
     store = MemoryStore()
     await store.commit(Put("spent/00000003", data))
     with pytest.raises(StorageError, match="spent/00000003"):
-        await Ledger(TASK, store).restore()
+        await PrivacyLedger(TASK, store).restore()
 
 
 @pytest.mark.parametrize(("newest", "rounds"), [(True, 0), (False, 1)])

@@ -20,7 +20,7 @@ from fsl_async.task import Task
 from fsl_async.wire.share_pieces import piece_digest, share_digest, spans_of
 from parties.events import unobserved
 from parties.server.evidence import EvidenceBook
-from parties.server.ledger import Ledger
+from parties.server.ledger import PrivacyLedger
 from parties.server.round.accumulation import InProcess
 from parties.server.round.engine import RoundStart
 from parties.server.round.records import RoundRecords
@@ -79,7 +79,7 @@ def _services(store: MemoryStore) -> RoundServices:
         lane=LaneAtOnce(),
         engine=InProcess(LaneAtOnce()),
         evidence=EvidenceBook(store),
-        ledger=Ledger(CONFIG.task, store),
+        ledger=PrivacyLedger(CONFIG.task, store),
         known=lambda name: True,
         identity=SERVERS[0],
         randomness=repeating(1),

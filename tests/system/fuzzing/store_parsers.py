@@ -27,7 +27,7 @@ from parties.identity.registry import Registry
 from parties.server.admission import Anyone, Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.history import Arrays, History, Progress, SessionSeed
-from parties.server.ledger import Charge, Ledger
+from parties.server.ledger import Charge, PrivacyLedger
 from parties.server.round.drawing import SampleRun
 from parties.server.round.reading import StoredSubmission
 from parties.server.round.records import RoundRecords
@@ -339,7 +339,7 @@ PARSERS = (
     _parser("server-round-times", _value(f"{ROUND}/times", _times), [Measured(RoundTimes(collecting=1.5), 2.0)]),
     _parser(
         "server-spent",
-        _value("spent/00000003", lambda store: Ledger(TASK, store).restore()),
+        _value("spent/00000003", lambda store: PrivacyLedger(TASK, store).restore()),
         [Charge(number=3, round_id=key(1)), Charge(number=4)],
     ),
     _parser("server-evidence", _entry("evidence", _evidence), [EVIDENCE]),

@@ -100,14 +100,14 @@ DOWNLOADS, ENTERING, SUBMITTING, OUTCOMES = (
 RESTORING = "parties/deployment/restore.py"
 UPLOAD, DERIVATION, CONFIG = (f"fsl_async/{name}.py" for name in ("client/upload", "derivation", "config"))
 ENROLMENT = "parties/server/admission.py"
-RECEPTION = "parties/server/reception.py"
+TASK_ROUTER = "parties/server/task_router.py"
 MERKLE, ROOTS = "fsl_async/merkle.py", "tests/system/security/test_roots.py"
 SEVERAL = "tests/parties/server/test_several_tasks.py"
 NOISE, ENTRIES = "transport/noise.py", "fsl_async/wire/client_digests.py"
 ARRIVING = "parties/server/round/shares.py"
 RECORDS_OF_ROUNDS, PLACES = (f"parties/server/round/{name}.py" for name in ("records", "places"))
 RULES, RULES_TESTED = "fsl_async/server/rules.py", "tests/fsl_async/server/test_rules.py"
-CONTRIBUTIONS = "fsl_async/server/contributions.py"
+SUM_LIMITS = "fsl_async/server/sum_limits.py"
 
 GUARDS = (
     Guard(
@@ -662,24 +662,24 @@ GUARDS = (
     ),
     Guard(
         "a sum is what its clients can have contributed",
-        CONTRIBUTIONS,
+        SUM_LIMITS,
         "if self._beyond is None and weights.size and not -most",
         "if False and self._beyond is None and not -most",
         (REFUSED,),
     ),
     Guard(
         "a sum is no longer than what its clients have proved, and what is beyond it names the other server",
-        CONTRIBUTIONS,
+        SUM_LIMITS,
         "if self._terms is not None and self._squares > largest_square(task, self._terms, clients):",
         "if False:",
-        ("tests/fsl_async/server/test_contributions.py",),
+        ("tests/fsl_async/server/test_sum_limits.py",),
     ),
     Guard(
         "a sum of weights is one that clients have proved, and what is none names the other server",
-        CONTRIBUTIONS,
+        SUM_LIMITS,
         "if task.largest_weight and not -reach <= self._weight",
         "if False and not -reach <= self._weight",
-        ("tests/fsl_async/server/test_contributions.py",),
+        ("tests/fsl_async/server/test_sum_limits.py",),
     ),
     Guard(
         "where weights are proved, a mean divides by no less than one client's largest",
@@ -697,14 +697,14 @@ GUARDS = (
     ),
     Guard(
         "who is in no task hears of none",
-        RECEPTION,
+        TASK_ROUTER,
         "in self._servers.items() if server.enrolment.by_channel(key)}",
         "in self._servers.items()}",
         (SEVERAL,),
     ),
     Guard(
         "a connection is its task's, whoever else knows the key",
-        RECEPTION,
+        TASK_ROUTER,
         "return self._servers[task]",
         "return next(iter(self._servers.values()))",
         (SEVERAL,),

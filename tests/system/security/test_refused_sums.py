@@ -10,7 +10,7 @@ import trio
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event
-from fsl_async.server.contributions import ExcessError, check_contributions
+from fsl_async.server.sum_limits import ExcessError, check_contributions
 from parties import SumRefusedError, simulate
 from parties.commands.report import ExitCode, exit_code
 from parties.server.server import Server

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from fsl_async.error_groups import leaves
-from fsl_async.protocols.ending import Word
+from fsl_async.protocols.ending import Step
 from fsl_async.protocols.reconciliation import Agreed, Apart, Behind, PeerBehind, compare
 from fsl_async.wire.messages import Known
 from parties.events import PeerMet, ServerEvent, Warned
@@ -24,8 +24,8 @@ ONE, TWO, THREE = (bytes([number]) * 32 for number in (1, 2, 3))
 # ---- whose store is behind
 
 
-OPEN = Known(settled=1, last=ONE, present=TWO, said=Word.TOSS_REVEAL, heard=Word.TOSS_REVEAL, toss=ONE, peer_toss=TWO)
-MIRROR = Known(settled=1, last=ONE, present=TWO, said=Word.TOSS_REVEAL, heard=Word.TOSS_REVEAL, toss=TWO, peer_toss=ONE)
+OPEN = Known(settled=1, last=ONE, present=TWO, said=Step.TOSS_REVEAL, heard=Step.TOSS_REVEAL, toss=ONE, peer_toss=TWO)
+MIRROR = Known(settled=1, last=ONE, present=TWO, said=Step.TOSS_REVEAL, heard=Step.TOSS_REVEAL, toss=TWO, peer_toss=ONE)
 
 
 def known(base: Known, **changes: object) -> Known:
@@ -33,32 +33,32 @@ def known(base: Known, **changes: object) -> Known:
 
 
 AGREED = {
-    "at the beginning": (Known(said=Word.TOSS_COMMITMENT, toss=ONE), Known(said=Word.TOSS_COMMITMENT, toss=TWO)),
+    "at the beginning": (Known(said=Step.TOSS_COMMITMENT, toss=ONE), Known(said=Step.TOSS_COMMITMENT, toss=TWO)),
     "in an open round": (OPEN, MIRROR),
-    "the other has said more": (OPEN, known(MIRROR, said=Word.ROSTER)),
+    "the other has said more": (OPEN, known(MIRROR, said=Step.ROSTER)),
     "the other has settled the round": (
-        known(OPEN, said=Word.CONCLUSION, heard=Word.SHARE),
-        Known(settled=2, last=TWO, said=Word.TOSS_COMMITMENT),
+        known(OPEN, said=Step.CONCLUSION, heard=Step.SHARE),
+        Known(settled=2, last=TWO, said=Step.TOSS_COMMITMENT),
     ),
-    "the other has given the round up": (OPEN, Known(settled=2, last=TWO, aborted=True, said=Word.TOSS_COMMITMENT)),
+    "the other has given the round up": (OPEN, Known(settled=2, last=TWO, aborted=True, said=Step.TOSS_COMMITMENT)),
     "and it was still tossed for": (
         known(OPEN, present=b""),
-        Known(settled=2, last=TWO, aborted=True, said=Word.TOSS_COMMITMENT),
+        Known(settled=2, last=TWO, aborted=True, said=Step.TOSS_COMMITMENT),
     ),
-    "the other rests": (OPEN, Known(settled=1, last=ONE, said=Word.CONCLUSION)),
+    "the other rests": (OPEN, Known(settled=1, last=ONE, said=Step.CONCLUSION)),
     "equal lists of who asked": (
-        known(OPEN, present=b"", said=Word.ASKED, asked=THREE),
-        known(MIRROR, said=Word.ASKED, heard=Word.ASKED, asked=ONE, peer_asked=THREE),
+        known(OPEN, present=b"", said=Step.ASKED, asked=THREE),
+        known(MIRROR, said=Step.ASKED, heard=Step.ASKED, asked=ONE, peer_asked=THREE),
     ),
     "equal lists": (
-        known(OPEN, said=Word.ROSTER, roster=THREE),
-        known(MIRROR, heard=Word.ROSTER, peer_roster=THREE),
+        known(OPEN, said=Step.ROSTER, roster=THREE),
+        known(MIRROR, heard=Step.ROSTER, peer_roster=THREE),
     ),
 }
 BEHIND = {
     "two rounds back": (Known(), Known(settled=2, last=TWO), "2 rounds are over, and it knows of 0"),
     "the last round is tossed for anew": (
-        known(OPEN, present=b"", said=Word.TOSS_COMMITMENT),
+        known(OPEN, present=b"", said=Step.TOSS_COMMITMENT),
         Known(settled=2, last=TWO),
         "round 2 is done, and it does not know that it revealed its share",
     ),
@@ -71,32 +71,32 @@ BEHIND = {
     "another half of the seed": (known(OPEN, toss=THREE), MIRROR, "it has tossed for round 2 before"),
     "what the other heard is not known": (
         OPEN,
-        known(MIRROR, heard=Word.COMMITMENT),
+        known(MIRROR, heard=Step.COMMITMENT),
         "in round 2 it has said its commitment before, and does not know more than its toss reveal",
     ),
     "another list": (
-        known(OPEN, said=Word.ROSTER, roster=ONE),
-        known(MIRROR, heard=Word.ROSTER, peer_roster=TWO),
+        known(OPEN, said=Step.ROSTER, roster=ONE),
+        known(MIRROR, heard=Step.ROSTER, peer_roster=TWO),
         "it has sent another list of clients before",
     ),
     "another list of who asked": (
-        known(OPEN, present=b"", said=Word.ASKED, asked=ONE),
-        known(MIRROR, present=b"", heard=Word.ASKED, peer_asked=TWO),
+        known(OPEN, present=b"", said=Step.ASKED, asked=ONE),
+        known(MIRROR, present=b"", heard=Step.ASKED, peer_asked=TWO),
         "for round 2 it has sent another list of who asked before",
     ),
     "it gathers again": (
         known(OPEN, present=b""),
-        known(MIRROR, heard=Word.ASKED, peer_asked=TWO),
+        known(MIRROR, heard=Step.ASKED, peer_asked=TWO),
         "in round 2 it has said its asker list before, and does not know more than its toss reveal",
     ),
     "the next round is tossed for already": (
-        known(OPEN, said=Word.SHARE),
-        Known(settled=2, last=TWO, said=Word.TOSS_COMMITMENT, peer_toss=ONE),
+        known(OPEN, said=Step.SHARE),
+        Known(settled=2, last=TWO, said=Step.TOSS_COMMITMENT, peer_toss=ONE),
         "it has tossed for round 3 before, and does not know that round 2 is over",
     ),
     "aborted after its commitment": (
         Known(settled=2, last=TWO, aborted=True),
-        known(MIRROR, heard=Word.COMMITMENT),
+        known(MIRROR, heard=Step.COMMITMENT),
         "it aborted a round in which it had committed to its share",
     ),
     "aborted what is done": (

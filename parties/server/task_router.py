@@ -1,6 +1,6 @@
 """Where connections come in: one address, one identity, and the servers of one task or of several behind it.
 
-    listener ──> handshake ──> Reception ──┬──> Server of "shop" ──> its clients, its link to the peer
+    listener ──> handshake ──> TaskRouter ─┬──> Server of "shop" ──> its clients, its link to the peer
                                            └──> Server of "town" ──> …
 
 Rules: a connection goes to the server of the task that it names, once its key is authenticated; where only one task is
@@ -26,7 +26,7 @@ from parties.server.admission import Enrolment
 from parties.server.setup import ServerSetup
 from transport import HandshakeSettings, Limits, NoPlace, Observe, Refusal, SecureChannel, Service, Transport
 
-__all__ = ["Listening", "Reception"]
+__all__ = ["Listening", "TaskRouter"]
 
 PEER_CONNECTIONS = 2
 """Of the other server, for one task: one in use, and one that is about to end it."""
@@ -38,7 +38,7 @@ LONGEST_NAME = 24
 
 @dataclass(frozen=True)
 class Listening:
-    """Where a reception listens, and as whom.
+    """Where connections are taken, and as whom.
 
     Attributes:
         name: S0 or S1.
@@ -67,7 +67,7 @@ class Listening:
 
 
 class TaskServer(Protocol):
-    """The server of one task, as a reception sees it."""
+    """The server of one task, as its router sees it."""
 
     setup: ServerSetup
 
@@ -75,22 +75,19 @@ class TaskServer(Protocol):
     def enrolment(self) -> Enrolment:
         """The clients that it knows."""
 
-    def handshake(self) -> HandshakeSettings:
-        """What it says of itself in every handshake."""
-
-    async def admit_in_sight(self, key: bytes, payload: bytes) -> bytes | Refusal:
+    async def admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
         """Decide about the holder of an authenticated channel key."""
 
-    async def serve_in_sight(self, channel: SecureChannel) -> None:
+    async def serve(self, channel: SecureChannel) -> None:
         """Serve one connection until it is closed."""
 
 
-class Reception:
+class TaskRouter:
     """Takes connections for the servers of one task or several.
 
-        reception = Reception(Listening.of(setup, settings, several=True), observe)
-        address = await nursery.start(reception.listen)
-        with reception.serving(server):
+        router = TaskRouter(Listening.of(setup, settings, several=True), observe)
+        address = await nursery.start(router.listen)
+        with router.serving(server):
             ...
 
     Args:
@@ -199,7 +196,7 @@ class Reception:
             case Refusal() as refusal:
                 return refusal
             case server:
-                return await server.admit_in_sight(key, payload)
+                return await server.admit(key, payload)
 
     async def _serve(self, channel: SecureChannel) -> None:
         found = self._route(channel.peer_key, channel.introduction.peer_payload)
@@ -209,7 +206,7 @@ class Reception:
         with trio.CancelScope() as scope:
             connections.add(scope)
             try:
-                await found.serve_in_sight(channel)
+                await found.serve(channel)
             finally:
                 connections.discard(scope)
 

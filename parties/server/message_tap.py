@@ -7,7 +7,7 @@ from parties.events import MessageReceived, MessageSent, Observer, RequestRefuse
 from parties.watch import Watch
 
 
-class Traffic:
+class MessageTap:
     """Tells of every message that one server sends or receives.
 
     Args:
