@@ -263,8 +263,8 @@ async def _submit(servers: tuple[Server, ...], config: RoundConfig, number: int,
 
 async def _receipted(server: Server, name: str, message: Submit, bulk: memoryview) -> None:
     if bulk:
-        async with server.requests.begin(name, message, len(bulk)) as begun:
-            reply, _ = await begun.complete(bulk, reserve_nothing)
+        async with server.requests.begin(name, message, len(bulk)) as complete:
+            reply, _ = await complete(bulk, reserve_nothing)
     else:
         reply, _ = await server.requests.ask(name, message, reserve_nothing)
     if not isinstance(reply, Receipt):

@@ -3,6 +3,7 @@
 import random
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 import trio
@@ -15,7 +16,6 @@ from fsl_async.wire.messages import (
     Block,
     Enter,
     FromServer,
-    Message,
     Opened,
     Receipt,
     Refused,
@@ -70,7 +70,11 @@ class Counter:
         self.begun.append(client)
         if message.query == 7:
             raise RequestRefusedError.because("round-closed", f"not granted: {size} bytes")
-        yield Come(self, client, message)
+        yield partial(self.complete, client, message)
+
+    async def complete(self, client, message, bulk, room):
+        self.begun.remove(client)
+        return await self.carry_out(client, message, bulk, room)
 
     async def ask(self, client, message, room):
         return await self.carry_out(client, message, b"", room)
@@ -102,21 +106,8 @@ class Counter:
         return Opened(b"a configuration"), b""
 
 
-@dataclass
-class Come:
-    """A request of which the bulk has come, or not yet."""
-
-    counter: Counter
-    client: str
-    message: Message
-
-    async def complete(self, bulk, room):
-        self.counter.begun.remove(self.client)
-        return await self.counter.carry_out(self.client, self.message, bulk, room)
-
-
 class Overheard:
-    """In place of a server's `Traffic`: keeps what it is told."""
+    """In place of a server's `MessageTap`: keeps what it is told."""
 
     def __init__(self, taken, sent):
         self.received = lambda *told: taken.append(told)

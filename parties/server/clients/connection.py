@@ -229,11 +229,11 @@ class _Conversation:
         async with AsyncExitStack() as granted:
             with reservation.held_up():
                 begin = self._requests.begin(self._client, message, reservation.total - start)
-                begun = await granted.enter_async_context(begin)
+                complete = await granted.enter_async_context(begin)
             data = await self._received(reservation.total, room)
             self._shared.tap.received(self._client, message, len(data))
             with reservation.held_up():
-                return await self._answered(partial(begun.complete, memoryview(data)[start:]), lent)
+                return await self._answered(partial(complete, memoryview(data)[start:]), lent)
 
     async def _begun(self, budget: Budget, size: int, lent: AsyncExitStack) -> Reservation:
         """A reservation for this client, if its turn comes in time; it lasts as long as the stack."""
@@ -274,8 +274,8 @@ class _Conversation:
                 why = "your credentials are for another task than this server's: ask-task is all that is answered"
                 raise RequestRefusedError.because("malformed", why)
             if bulk:
-                async with self._requests.begin(self._client, message, len(bulk)) as begun:
-                    return await self._answered(partial(begun.complete, bulk), lent)
+                async with self._requests.begin(self._client, message, len(bulk)) as complete:
+                    return await self._answered(partial(complete, bulk), lent)
             if isinstance(message, Enter | AskOutcome):
                 reply = await self._while_present(message)
                 return None if reply is None else _Answer(*reply, _nothing_reserved(self._client))

@@ -62,6 +62,8 @@ FOREIGN: dict[ProtocolName, tuple[type[CountedRequest], ...]] = {
 }
 """By what a round runs, the requests that do not belong into it."""
 
+Complete: TypeAlias = Callable[[memoryview, ReserveMemory], Awaitable[Reply]]
+"""Takes the bulk of a request that has begun, and carries it out; see `RequestHandler.complete`."""
 
 ResultT = TypeVar("ResultT")
 
@@ -104,7 +106,7 @@ class RequestHandler:
         return frozenset().union(*self._sizes.values())
 
     @asynccontextmanager
-    async def begin(self, client: str, message: BulkRequest, size: int) -> AsyncIterator[BegunRequest]:
+    async def begin(self, client: str, message: BulkRequest, size: int) -> AsyncIterator[Complete]:
         """Check and count a request, and decide whether its bulk may come, before it is read.
 
         A request that ends in the context before it is completed counts as one that has broken off.
@@ -127,13 +129,12 @@ class RequestHandler:
         except StorageError as error:
             raise self._no_room(error) from error
         run.quota.begin_arriving(client)
-        begun = BegunRequest(self, run, client, message, wanted, counted)
+        begun = BegunRequest(run, client, message, wanted)
         try:
-            yield begun
-        except BaseException:
-            begun.break_off()
-            raise
-        begun.come()
+            yield partial(self.complete, begun)
+        finally:
+            if not begun.has_come:
+                run.quota.give_back(client, *counted)
 
     async def _wanted(self, run: RoundRun, client: str, message: BulkRequest, size: int) -> Wanted:
         """What a request's bulk has to be, if this much of it may come."""
@@ -264,7 +265,12 @@ class RequestHandler:
                 assert_never(message)
 
     async def complete(self, begun: BegunRequest, bulk: memoryview, reserve: ReserveMemory) -> Reply:
-        """Take the bulk of a request in, and carry it out; see `BegunRequest.complete`."""
+        """Carry a request out, now that all of it has come; the answer to a request that is refused is the reason.
+
+        Raises:
+            AbuseError: the client goes on beyond its limits; the error carries the last answer.
+            PeerViolationError: no client that keeps the protocol sends this.
+        """
         carry_out = partial(self._with_bulk, begun, bulk, reserve)
         return await self._replying(lambda: self._judged(begun.run, begun.client, begun.message, carry_out()))
 
@@ -272,9 +278,9 @@ class RequestHandler:
         try:
             deposit = await self._depositor.take(begun.wanted, bulk)
         except (RequestRefusedError, StorageError):
-            begun.come()
+            begun.note_come()
             raise
-        begun.come()
+        begun.note_come()
         await self._erase_if_late(begun)
         run = self._rounds.open_round(begun.message.round_id, begun.client)
         return await self._carry_out(run, begun.client, begun.message, deposit, reserve)
@@ -290,38 +296,16 @@ class RequestHandler:
 class BegunRequest:
     """A request whose bulk may come; it counts among those that are arriving until all of it has come."""
 
-    handler: RequestHandler
     run: RoundRun
     client: str
     message: BulkRequest
     wanted: Wanted
-    counted: tuple[Counted, str]
-    is_coming: bool = True
+    has_come: bool = False
 
-    async def complete(self, bulk: memoryview, reserve: ReserveMemory) -> Reply:
-        """Carry the request out, now that all of it has come; the answer to a request that is refused is the reason.
-
-        Args:
-            bulk: the bytes that came with it.
-            reserve: see `ReserveMemory`.
-
-        Raises:
-            AbuseError: the client goes on beyond its limits; the error carries the last answer.
-            PeerViolationError: no client that keeps the protocol sends this.
-        """
-        return await self.handler.complete(self, bulk, reserve)
-
-    def break_off(self) -> None:
-        """Note that no more of it comes; it counts as broken off if not all of it had come."""
-        if self.is_coming:
-            self.is_coming = False
-            self.run.quota.give_back(self.client, *self.counted)
-
-    def come(self) -> None:
-        """Note that all of it has come, or nobody waits for it any more."""
-        if self.is_coming:
-            self.is_coming = False
-            self.run.quota.end_arriving(self.client)
+    def note_come(self) -> None:
+        """Note that all of it has come."""
+        self.has_come = True
+        self.run.quota.end_arriving(self.client)
 
 
 def _check_foreign(run: RoundRun, message: CountedRequest) -> None:

@@ -33,7 +33,7 @@ from parties.outcome import RoundReport
 from parties.server.actor import Actor
 from parties.server.clients.requests import BegunRequest, RequestHandler
 from parties.server.peer.link import Fetch, PeerLink
-from parties.server.replies import Reply, Room
+from parties.server.replies import Reply, ReserveMemory
 from parties.server.round.drawing import SampleRun
 from parties.server.round.engine import RoundStart
 from parties.server.round_sequence import RoundSequence
@@ -149,10 +149,10 @@ class LyingRequestHandler(RequestHandler):
 
     owner: Byzantine
 
-    async def ask(self, client: str, message: Message, room: Room) -> Reply:
+    async def ask(self, client: str, message: Message, room: ReserveMemory) -> Reply:
         return await self.owner.answer(client, message, await super().ask(client, message, room))
 
-    async def complete(self, begun: BegunRequest, bulk: memoryview, room: Room) -> Reply:
+    async def complete(self, begun: BegunRequest, bulk: memoryview, room: ReserveMemory) -> Reply:
         reply = await super().complete(begun, bulk, room)
         return await self.owner.answer(begun.client, begun.message, reply)
 
