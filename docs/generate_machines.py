@@ -1,6 +1,6 @@
 """Write docs/machines.md: every protocol machine's rules, table and diagram, taken from the code itself.
 
-Run it with the environment's python (`make docs`). The machines are those of `fsl_async.protocols.catalogue`, so a new
+Run it with the environment's python (`make docs`). The machines are those of `parties.testing.machines`, so a new
 one appears on the page by itself; tests/test_docs.py fails while the page is out of date.
 """
 
@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any
 
 from fsl_async import protocols
-from fsl_async.protocols.catalogue import machines
 from fsl_async.protocols.machine import Event, PeerEvent, State
+from parties.testing.machines import machines
 
 PAGE = Path(__file__).with_name("machines.md")
 

@@ -29,14 +29,12 @@ from fsl_async.randomness import SeededSource
 from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.union import pack_union
 from fsl_async.wire import messages
-from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.codec import encode
-from fsl_async.wire.held_parts import mark_of
+from fsl_async.wire.peer_lists import mark_of, pack_digests
+from fsl_async.wire.pieces import piece_digest, share_digest, spans_of
 from fsl_async.wire.public_part import ALL_ROWS, Layout, Part, Trees
-from fsl_async.wire.share_pieces import piece_digest, share_digest, spans_of
-from parties.identity.credentials import Credentials
+from parties.identity.handshake import Credentials, served
 from parties.identity.keys import Identity
-from parties.identity.served import served
 from parties.identity.tokens import voucher
 from parties.outcome import Aborted, Done, RoundReport
 from parties.statement import Statement

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         StorageError as StorageError,
         WrongAnswerError as WrongAnswerError,
     )
-    from fsl_async.privacy.setting import Privacy as Privacy
+    from fsl_async.privacy.accounting import Privacy as Privacy
     from fsl_async.ring import Ring as Ring, RingIntegers as RingIntegers
     from fsl_async.server_rules import Adam as Adam, Momentum as Momentum, RoundFacts as RoundFacts, Sgd as Sgd
     from fsl_async.task import Dense as Dense, Sparse as Sparse, Task as Task
@@ -31,7 +31,7 @@ else:
             "fsl_async": "udpf",
             "fsl_async.errors": "BoundExceededError ChannelError FslError MisuseError PeerViolationError "
             "StorageError WrongAnswerError",
-            "fsl_async.privacy.setting": "Privacy",
+            "fsl_async.privacy.accounting": "Privacy",
             "fsl_async.ring": "Ring RingIntegers",
             "fsl_async.server_rules": "Adam Momentum RoundFacts Sgd",
             "fsl_async.task": "Dense Sparse Task",

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fsl_async.digests import DIGEST_BYTES, Domain, derive_key, digest
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.geometry import RowNumbers
-from fsl_async.sample import size_of
+from fsl_async.options.taking_part import size_of
 from fsl_async.task import Block, Plain, ProtocolName, Sparse, Task
 from fsl_async.union import UnionBlock, aligned_task, union_task
 

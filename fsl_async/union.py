@@ -3,9 +3,23 @@
 A union round is an aggregation like any other, over Z_2^64 with one weight per row: every client adds a fresh random
 number, never 0, to each of its rows. The sum is nonzero exactly on the union (except with probability 2^-64 per row)
 and uniformly random there, so it does not show how many clients selected a row. Afterwards rows are renamed by their
-rank in the union, or moved plainly, without trees, where the union is small (`fsl_async.plain_union`).
+rank in the union, or moved plainly, without trees, where the union is small.
 
 **The union itself becomes known to both servers and to every client.** A task opts into that with `alignment="union"`.
+Rows that are moved plainly are all of them, shared between the two servers like a dense block. The rows of a union are
+public, so trees hide nothing in moving all of them: a client downloads them whole, and splits its updates, zeros where
+it has none, into two shares. The cost of that grows with the union, the cost of trees with a client's selection. Which
+way a block takes is a function of the round's public configuration, so that servers and clients decide alike, and what
+a client sends says nothing about its rows.
+
+A block moves plainly
+
+- if its union has no more rows than the block has trees. Every tree takes a hint as long as a row, so trees would send
+  more. A client changes at most one row with each tree, so plainly it can change no more rows than with verified trees;
+- in a semi-honest task with new trees in every round, also if retrieval and update together send fewer bytes plainly,
+  and send and receive fewer.
+
+Rule: moving a block plainly never lets a client of a verified task change more rows than trees would (docs/adr/0012).
 
 Source: paper §"Optimisations" (PSU); design §7.
 """
@@ -20,10 +34,10 @@ import numpy.typing as npt
 
 from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.errors import PeerViolationError
-from fsl_async.geometry import RowNumbers
-from fsl_async.plain_union import moves_plainly
+from fsl_async.geometry import RowNumbers, geometry_of
 from fsl_async.ring import Ring
 from fsl_async.task import Block, Plain, Sparse, Task
+from fsl_async.wire.public_part import Layout, Trees
 
 BITMAP, GAPS = b"\x00", b"\x01"
 
@@ -133,3 +147,30 @@ def _unpack_gaps(body: npt.NDArray[np.uint8], sender: str) -> npt.NDArray[np.int
     gaps = np.zeros(len(starts), dtype=np.int64)
     np.add.at(gaps, number, (body & 127).astype(np.int64) << (7 * place))
     return gaps
+
+
+def moves_plainly(task: Task, block: Sparse, rows: int, weight_bytes: int) -> bool:
+    """Whether a block is moved plainly in a round that is aligned on a union.
+
+    Args:
+        task: what is learnt.
+        block: the block as this round would move it with trees.
+        rows: of the union, at least one.
+        weight_bytes: of one of the model's weights.
+    """
+    trees = geometry_of(task, block).trees
+    if rows <= trees:
+        return True
+    if task.verified or task.selection == "fixed":
+        return False
+    shared = rows * block.width * task.ring.element_bytes
+    planted = _planted_bytes(task, block)
+    more_rows_than_answers = rows - 2 * trees
+    return shared <= planted and shared + more_rows_than_answers * block.width * weight_bytes <= planted
+
+
+def _planted_bytes(task: Task, block: Sparse) -> int:
+    """What a client sends for a block that it retrieves and updates with trees of this round."""
+    alone = task.carrying(block)
+    trees = Trees.RETRIEVAL if task.updates == "retrieved" else Trees.OWN
+    return Layout.retrieval(alone).size + Layout.submission(alone, trees).size

@@ -18,8 +18,7 @@ from typing import Any, TypeAlias
 import trio
 
 from fsl_async.digests import Buffer
-from fsl_async.error_groups import leaves
-from fsl_async.errors import ChannelError, MisuseError, PeerViolationError
+from fsl_async.errors import ChannelError, MisuseError, PeerViolationError, leaves
 from fsl_async.wire.codec import Message, MessageSet, Received, bulk_overhead, decode, encode
 from parties.host import Host
 from parties.watch import Note

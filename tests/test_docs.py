@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fsl_async import protocols
-from fsl_async.protocols.catalogue import machines
+from parties.testing.machines import machines
 from tests import ROOT
 
 DOCS = ROOT / "docs"

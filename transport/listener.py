@@ -24,8 +24,7 @@ from typing import TypeAlias
 
 import trio
 
-from fsl_async.error_groups import leaves
-from fsl_async.errors import FslError
+from fsl_async.errors import FslError, leaves
 from transport.channel import SecureChannel
 from transport.errors import HandshakeTimeoutError, TurnedAwayError
 from transport.handshake import (

@@ -13,9 +13,9 @@ import numpy as np
 import trio
 
 from examples.secagg.cases import CLIPPED, SEED, Array, Case, Figures, errors
+from examples.secagg.party_clock import CLIENT, SERVERS, PartyClock
 from fsl_async import Dense, MisuseError, Ring, Sparse, Task
 from parties import Client, Network, simulate
-from parties.simulation.party_clock import CLIENT, SERVERS, PartyClock
 
 RING = Ring(64, fraction_bits=24)
 TOO_LARGE = 1e15

@@ -6,6 +6,8 @@ proof's sum of squares never reaches them (`BoundTerms`).
 
 Numbers are Python integers, so the time of an operation depends on how long they are. What servers compute with is
 uniformly random; what a client computes with stays on its machine.
+
+Ring elements become such numbers, too: unsigned words as servers hold them, signed weights as a client means them.
 """
 
 from __future__ import annotations
@@ -17,8 +19,11 @@ from itertools import accumulate
 from math import factorial
 from operator import mul
 
+import numpy as np
+
 from fsl_async import kernels
 from fsl_async.digests import Buffer
+from fsl_async.ring import Elements
 
 BIAS_BITS = 128
 """An element drawn from so many bits more than the prime has is uniform but for 2^-128."""
@@ -123,3 +128,26 @@ def dot(field: Field, left: Iterable[int], right: Iterable[int]) -> int:
     """Σ left·right in the field."""
     total: int = sum(map(mul, left, right))
     return total % field.prime
+
+
+def unsigned(elements: Elements, ring_bits: int) -> list[int]:
+    """Each element as a number from 0 to 2^l - 1; elements as `Ring` has them."""
+    if ring_bits != 128:
+        words: list[int] = elements.tolist()
+        return words
+    low, high = elements[..., 0].tolist(), elements[..., 1].tolist()
+    return [(top << 64) | bottom for bottom, top in zip(low, high, strict=True)]
+
+
+def signed(elements: Elements, ring_bits: int) -> list[int]:
+    """Each element as a number from -2^(l-1) to 2^(l-1) - 1."""
+    if ring_bits != 128:
+        numbers: list[int] = elements.view(f"<i{ring_bits // 8}").tolist()
+        return numbers
+    half = 1 << (ring_bits - 1)
+    return [word - 2 * half if word >= half else word for word in unsigned(elements, ring_bits)]
+
+
+def content(elements: Elements) -> memoryview:
+    """The elements' bytes."""
+    return np.ascontiguousarray(elements).reshape(-1).view(np.uint8).data

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from fsl_async import kernels
-from fsl_async.bounds.words import unsigned
+from fsl_async.bounds.field import unsigned
 from fsl_async.digests import KEY_BYTES, Domain, digest
 from fsl_async.ring import Elements
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fsl_async.bounds.field import unsigned
 from fsl_async.bounds.masking import integer_masks, proof_mask, query_point
 from fsl_async.bounds.projection import project
 from fsl_async.bounds.sum_of_squares import Query, holds
 from fsl_async.bounds.terms import SQUARES, BoundTerms
-from fsl_async.bounds.words import unsigned
 from fsl_async.digests import DIGEST_BYTES, Buffer, Domain, digest, same
 from fsl_async.errors import PeerViolationError
 from fsl_async.ring import Elements

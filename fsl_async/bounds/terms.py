@@ -1,7 +1,7 @@
 """What the proof of one task's bound looks like: every size of it, from public parameters alone.
 
 Two methods. *Exact*: each server lifts its own words, below 2^l, into the field; the difference of two words is the
-weight but for a wrap, whose probability the task keeps below 2^-40 (`fsl_async.bounds.refusals`). *Projected*: the
+weight but for a wrap, whose probability the task keeps below 2^-40 (`fsl_async.bounds.of_task`). *Projected*: the
 weights are projected by a matrix of -1, 0 and 1 to `PROJECTIONS` numbers, of which the client gives integer shares that
 never wrap; any ring will do, and what is guaranteed is a factor `slack` above the bound.
 """

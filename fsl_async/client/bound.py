@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fsl_async.bounds import SALT_BYTES, BoundTerms, ProjectionError, private_digest, private_part, terms_of
-from fsl_async.bounds.words import signed
+from fsl_async.bounds.field import signed
 from fsl_async.config import RoundConfig
 from fsl_async.errors import BoundExceededError
 from fsl_async.randomness import Randomness

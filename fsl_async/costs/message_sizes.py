@@ -30,13 +30,10 @@ from fsl_async.bounds import private_bytes, verifier_bytes
 from fsl_async.config import BlockModel, Draw, RoundConfig, ServerKeys, shape_of_round
 from fsl_async.digests import DIGEST_BYTES, KEY_BYTES
 from fsl_async.geometry import BLOCK_BYTES, Forest, geometry_of
-from fsl_async.sample import size_of
+from fsl_async.options.taking_part import size_of
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.union import UnionBlock
 from fsl_async.wire.answer import AnswerLayout
-from fsl_async.wire.block_parts import parts_of
-from fsl_async.wire.client_digests import pack_digests
-from fsl_async.wire.client_names import pack_names
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import (
     Answer,
@@ -65,8 +62,9 @@ from fsl_async.wire.messages import (
     TossCommitment,
     TossReveal,
 )
+from fsl_async.wire.peer_lists import pack_digests, pack_names
+from fsl_async.wire.pieces import list_bytes, parts_of, spans_of
 from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees, counts_bytes, dense_bytes, forests_of
-from fsl_async.wire.share_pieces import list_bytes, spans_of
 
 Framing: TypeAlias = Callable[[Sequence[int]], int]
 """From the lengths of messages to the bytes that they take on a channel."""

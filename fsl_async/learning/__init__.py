@@ -4,7 +4,7 @@ Tensors of a model become blocks of a task, the ids of a batch become rows, and 
 carries. NumPy is all that it needs; `fsl_async.learning.pytorch` is for PyTorch.
 """
 
-from fsl_async.learning.clipping import clipped
+from fsl_async.learning.sparsification import clipped
 from fsl_async.learning.feedback import Compressed, ErrorFeedback
 from fsl_async.learning.fit import Fit
 from fsl_async.learning.parts import MegaElements, Table

@@ -15,9 +15,8 @@ import msgspec
 
 from fsl_async.blocks import Block, Dense, Plain, Sparse
 from fsl_async.errors import MisuseError
-from fsl_async.privacy.doses import Doses, doses
-from fsl_async.privacy.setting import Privacy
-from fsl_async.privacy.tails import largest_noise
+from fsl_async.privacy.accounting import Privacy
+from fsl_async.privacy.doses import Doses, doses, largest_noise
 from fsl_async.ring import Ring, float_below
 from fsl_async.server_rules import Adam, Momentum, Sgd, is_own
 

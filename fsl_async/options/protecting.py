@@ -14,8 +14,8 @@ from fsl_async.blocks import Sparse, check_range
 from fsl_async.bounds import terms_of
 from fsl_async.errors import MisuseError
 from fsl_async.options.fields import NO_UPDATES, Only, ProtocolName, TaskFields, check_choices, check_only
-from fsl_async.privacy.setting import Privacy
-from fsl_async.privacy.tails import largest_noise
+from fsl_async.privacy.accounting import Privacy
+from fsl_async.privacy.doses import largest_noise
 from fsl_async.privacy.utility import unlearnt
 
 FIELDS: Final = ("security", "bound", "bound_proof", "largest_weight", "min_contributors", "lying_clients", "privacy")

@@ -14,7 +14,7 @@ from collections.abc import ItemsView, Iterator, Mapping
 from itertools import islice
 
 from fsl_async.digests import Domain, digest
-from fsl_async.wire.client_digests import pack_digests
+from fsl_async.wire.peer_lists import pack_digests
 
 __all__ = ["Entries", "packed", "roster_digest"]
 

@@ -14,7 +14,8 @@ Rules:
   its list, so a malicious one takes out whom it does not want: with clients of its own on both lists it has drawn whom
   it likes of those that ask (docs/security.md, §8).
 
-Source: paper §"Federated Submodel Learning" (in each round the parties select n clients); `fsl_async.sample`.
+Source: paper §"Federated Submodel Learning" (in each round the parties select n clients);
+`fsl_async.options.taking_part`.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias, assert_never
 
 from fsl_async.digests import Domain, digest
+from fsl_async.options.taking_part import drawn_of, size_of
 from fsl_async.protocols.machine import Event, Machine, PeerEvent, State, recall
-from fsl_async.sample import drawn_of, size_of
-from fsl_async.wire.client_names import pack_names
 from fsl_async.wire.messages import AskedList
+from fsl_async.wire.peer_lists import pack_names
 
 
 @dataclass(frozen=True)

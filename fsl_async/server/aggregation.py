@@ -28,13 +28,12 @@ from fsl_async.errors import MisuseError
 from fsl_async.geometry import Forest, RowNumbers
 from fsl_async.kernels.arrays import Blocks
 from fsl_async.ring import Elements
-from fsl_async.server.batch import Batch, Ground, Prepared
+from fsl_async.server.batch import Batch, Ground, Prepared, TreeTotals
 from fsl_async.server.slicing import CUT_AT, ForestSlice, Job, Slice, group_digests, groups_of, proof_digest, whole
 from fsl_async.server.sums import BinSum, CellMemory, Content, UnionSum, merging, numbered
-from fsl_async.server.tree_totals import TreeTotals
 from fsl_async.task import Dense, Sparse, Task
+from fsl_async.wire.pieces import Span, spans_of
 from fsl_async.wire.public_part import ALL_ROWS, ForestKey, OpenedRows, Part, dense_bytes, forests_of, shape_of_share
-from fsl_async.wire.share_pieces import Span, spans_of
 
 COUNTED_AT_ONCE = 2**18
 """Rows whose counts are read off the sum at a time."""

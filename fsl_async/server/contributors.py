@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from fsl_async.digests import Buffer
 from fsl_async.geometry import SEGMENTS, geometry_of
-from fsl_async.privacy.tails import largest_noise
+from fsl_async.privacy.doses import largest_noise
 from fsl_async.task import Sparse, Task
 from fsl_async.wire.public_part import ALL_ROWS, OpenedRows
 

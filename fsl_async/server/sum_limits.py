@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from fsl_async.bounds import BoundTerms, terms_of
 from fsl_async.geometry import SEGMENTS
-from fsl_async.privacy.tails import noise_norm
+from fsl_async.privacy.doses import noise_norm
 from fsl_async.task import Task
 
 

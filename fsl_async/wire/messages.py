@@ -281,7 +281,7 @@ class Forward(Message, frozen=True, tag="forward", kw_only=True):
 class HeldParts(Message, frozen=True, tag="held-parts"):
     """Which public parts of the other server's clients are here, in a round that is on where the servers meet.
 
-    The bulk has their marks (see `fsl_async.wire.held_parts`); all others are forwarded again.
+    The bulk has their marks (see `fsl_async.wire.peer_lists`); all others are forwarded again.
     """
 
     round_id: Digest

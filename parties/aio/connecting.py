@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from fsl_async.errors import FslError
-from parties.aio import waiting
+from parties.aio import front
 from parties.aio.client import Client, ResultT, Standing
 from parties.aio.front import Front, Opening
 from parties.client import client as trio_client
@@ -49,9 +49,9 @@ def connect(
     async def make() -> Client:
         connecting = partial(under_trio, token=token, state=state, patience=patience, transport=transport)
         opening = partial(connecting, config, identity, watch)
-        thread = await waiting.started(client_thread(opening))
+        thread = await front.started(client_thread(opening))
         try:
-            client = Client(_Connected(thread), await waiting.call(thread, _standing))
+            client = Client(_Connected(thread), await front.call(thread, _standing))
         except BaseException:
             with suppress(FslError):
                 thread.close()
@@ -73,10 +73,10 @@ class _Connected:
         self._thread = thread
 
     async def call(self, work: Work[trio_client.Client, ResultT]) -> ResultT:
-        return await waiting.call(self._thread, work)
+        return await front.call(self._thread, work)
 
     async def aclose(self) -> None:
-        await waiting.ended(self._thread)
+        await front.ended(self._thread)
 
     def forsake(self) -> None:
         self._thread.close()

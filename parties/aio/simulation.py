@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
-from parties.aio import waiting
+from parties.aio import front
 from parties.aio.client import Client, Standing
 from parties.aio.front import Front, Opening
 from parties.client import client as under_trio
@@ -22,8 +22,7 @@ from parties.compute import ComputeLane
 from parties.docstrings import documented_by
 from parties.outcome import RoundOutcome
 from parties.simulation import network
-from parties.simulation.pausing import Callers
-from parties.simulation.stage import Stage, StagedClient, stage_thread
+from parties.simulation.stage import Callers, Stage, StagedClient, stage_thread
 from parties.threads import Call, LoopThread, Work
 from parties.watch import Note
 
@@ -54,15 +53,15 @@ class Network:
 
     async def draw(self) -> int:
         """See `parties.Network.draw`."""
-        return await waiting.call(self._thread, lambda stage: stage.network.draw())
+        return await front.call(self._thread, lambda stage: stage.network.draw())
 
     async def finish_round(self) -> RoundOutcome:
         """See `parties.Network.finish_round`."""
-        return await waiting.call(self._thread, lambda stage: stage.network.finish_round())
+        return await front.call(self._thread, lambda stage: stage.network.finish_round())
 
     async def finish_union(self) -> dict[str, npt.NDArray[np.uint32]]:
         """See `parties.Network.finish_union`."""
-        return await waiting.call(self._thread, lambda stage: stage.network.finish_union())
+        return await front.call(self._thread, lambda stage: stage.network.finish_union())
 
     @property
     def model(self) -> dict[str, npt.NDArray[Any]]:
@@ -80,14 +79,14 @@ class Network:
 
     async def aclose(self) -> None:
         """Disconnect every client, and end the simulation and its thread; a second time does nothing."""
-        await waiting.ended(self._thread)
+        await front.ended(self._thread)
 
     def forsake(self) -> None:
         """Close it in a task that was dropped with its loop; everywhere else, `aclose`."""
         self._thread.close()
 
     async def _enter(self, name: str) -> Client:
-        entered = await waiting.call(self._thread, lambda stage: stage.enter(name))
+        entered = await front.call(self._thread, lambda stage: stage.enter(name))
         return Client(_OnStage(self._thread, StagedClient(self._thread, entered)), Standing.of(entered))
 
     def _read(self, look: Callable[[Stage], ResultT]) -> ResultT:
@@ -124,7 +123,7 @@ def simulate(
 
     async def make() -> Network:
         callers = _Tasks(asyncio.get_running_loop())
-        return Network(task, await waiting.started(stage_thread(task, model, seed, lane, callers)))
+        return Network(task, await front.started(stage_thread(task, model, seed, lane, callers)))
 
     return Opening(SIMULATE, make)
 
@@ -137,11 +136,11 @@ class _OnStage:
         self._client = client
 
     async def call(self, work: Work[under_trio.Client, ResultT]) -> ResultT:
-        return await waiting.call(self._thread, partial(self._client.on_stage, work))
+        return await front.call(self._thread, partial(self._client.on_stage, work))
 
     async def aclose(self) -> None:
         with suppress(MisuseError):  # the simulation is over
-            await waiting.call(self._thread, self._client.leave)
+            await front.call(self._thread, self._client.leave)
 
     def forsake(self) -> None:
         with suppress(MisuseError):

@@ -35,8 +35,7 @@ from parties.client.arguments import refuse_fractions
 from parties.client.downloads import Downloads, RowsByName, Unions
 from parties.client.entering import ANY, RETRIEVING, SUBMITTING, UNITING, Announcements, RoundEntry
 from parties.client.inbox import Asking, Call, ResultT, RowsByBlock
-from parties.client.ledger import check_budget
-from parties.client.outcomes import Outcomes
+from parties.client.outcomes import Outcomes, check_budget
 from parties.client.participation import Participation
 from parties.client.requests import Requests
 from parties.client.retrieval import Retriever

@@ -27,8 +27,7 @@ import numpy.typing as npt
 import trio
 
 from fsl_async.client.planting import rows_by_block
-from fsl_async.error_groups import sole_error
-from fsl_async.errors import MisuseError
+from fsl_async.errors import MisuseError, sole_error
 from fsl_async.protocols import client as protocol
 from fsl_async.task import ProtocolName
 from parties.client import inbox
@@ -36,7 +35,7 @@ from parties.client.abstaining import taking_part
 from parties.client.actor import Actor, mark_of_rows
 from parties.client.arguments import Rows, encoded_updates, wanted_rows
 from parties.client.inbox import Asking, ResultT
-from parties.client.ledger import privacy_spent
+from parties.client.outcomes import privacy_spent
 from parties.client.setup import ClientSetup
 from parties.client.state import Pending
 from parties.client.submission import LastSubmission, update_mark

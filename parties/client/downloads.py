@@ -24,8 +24,8 @@ from fsl_async.errors import PeerViolationError
 from fsl_async.protocols.psu import client as psu
 from fsl_async.task import Sparse
 from fsl_async.union import UnionBlock, unpack_union
-from fsl_async.wire.block_parts import parts_of
 from fsl_async.wire.messages import Block, Download
+from fsl_async.wire.pieces import parts_of
 from parties.client.outcomes import signed_statement
 from parties.client.requests import Requests
 from parties.client.setup import ClientSetup

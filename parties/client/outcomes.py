@@ -11,11 +11,17 @@ Rules:
 
 Why: a server that could make a client send the same values in two rounds would read them off the difference of the two
 sums; it only has to leave the client out of one of them.
+
+What a client has spent of its privacy budget is the rounds to which it has submitted. A round is charged by the commit
+that stores a submission, before its first byte is sent, because from then on only both servers' signatures say that it
+does not count; with these it is given back, unless something of the round's sum may have been opened. A submission
+beyond the budget is refused before anything is sent. The client trusts nobody with this: servers have a ledger of their
+own, which may say less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from functools import partial
 from typing import assert_never
@@ -31,7 +37,6 @@ from fsl_async.protocols.entry import Leave
 from fsl_async.protocols.ssa.client import Finish
 from fsl_async.task import Task
 from fsl_async.wire.messages import AskOutcome, Finished, Receipt
-from parties.client.ledger import is_given_back, privacy_spent
 from parties.client.participation import Participation
 from parties.client.requests import Requests
 from parties.client.setup import ClientSetup
@@ -39,6 +44,7 @@ from parties.client.state import last_of
 from parties.client.submission import Draft, LastSubmission
 from parties.errors import (
     AlreadyCountedError,
+    BudgetSpentError,
     OtherCountedError,
     OutcomesDifferError,
     OutcomeUnknownError,
@@ -48,8 +54,40 @@ from parties.errors import (
     SumRefusedError,
 )
 from parties.identity.keys import verify
-from parties.outcome import BY_OUTCOME, Aborted, ClientOutcome, Done, SubmissionReceipt, SumRefused
+from parties.outcome import BY_OUTCOME, Aborted, ClientOutcome, Done, PrivacySpent, SubmissionReceipt, SumRefused
 from parties.statement import Statement
+
+
+def privacy_spent(task: Task, charged: Set[bytes]) -> PrivacySpent | None:
+    """What the charged rounds have spent; None in a task without noise."""
+    if task.privacy is None:
+        return None
+    rounds = len(charged)
+    return PrivacySpent(
+        rounds=rounds,
+        epsilon=task.privacy.epsilon(rounds),
+        next_epsilon=task.privacy.epsilon(rounds + 1),
+        budget=task.privacy.budget,
+        delta=task.privacy.delta,
+    )
+
+
+def check_budget(task: Task, charged: Set[bytes]) -> None:
+    """Check that the budget lasts for one more submission.
+
+    Raises:
+        BudgetSpentError: it does not.
+    """
+    spent = privacy_spent(task, charged)
+    if spent is not None and task.privacy is not None and spent.rounds >= task.privacy.rounds:
+        raise BudgetSpentError(spent)
+
+
+def is_given_back(task: Task, outcome: ClientOutcome) -> bool:
+    """Whether a round costs a client nothing, as both servers have signed: nothing of what it submitted was opened."""
+    aborted = outcome.participants == 0
+    counts_were_opened = task.min_contributors is not None and aborted
+    return not outcome.counted and not outcome.opened and not counts_were_opened
 
 
 async def learn_outcome(setup: ClientSetup, requests: Requests, last: LastSubmission) -> ClientOutcome:

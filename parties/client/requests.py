@@ -17,8 +17,7 @@ import trio
 
 from fsl_async.differences import first_difference
 from fsl_async.digests import Buffer
-from fsl_async.error_groups import leaves
-from fsl_async.errors import ChannelError, MisuseError, PeerViolationError
+from fsl_async.errors import ChannelError, MisuseError, PeerViolationError, leaves
 from fsl_async.foreign_text import printable
 from fsl_async.task import Task
 from fsl_async.wire.answer import AnswerLayout
@@ -42,7 +41,7 @@ from parties.client.connection import ServerConnection
 from parties.client.retries import LEAST, LONGEST_PAUSE, PATIENCE, Attempted, Retries
 from parties.client.setup import ClientSetup, never
 from parties.errors import RequestDeniedError, RoundClosedError, ServerBusyError
-from parties.identity.credentials import NO_VOUCHER, Credentials
+from parties.identity.handshake import NO_VOUCHER, Credentials
 from parties.identity.tokens import voucher
 from parties.statement import longest_statement
 from transport import Channel, HandshakeSettings, HandshakeTimeoutError, Role, SilentPeerError, UnansweredError

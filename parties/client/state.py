@@ -34,8 +34,7 @@ from parties.client.submission import Draft, LastSubmission, StoredDraft
 from parties.client.trees import Planting, StoredPlanting
 from parties.compute import ComputeLane
 from parties.identity.keys import PublicIdentity
-from parties.storage.decoding import decode_stored
-from parties.storage.store import Change, Erase, Put, Store
+from parties.storage.store import Change, Erase, Put, Store, decode_stored
 
 VERSION = 4
 SOURCE = "this client's state"

@@ -18,8 +18,7 @@ from fsl_async.ring import Elements
 from fsl_async.wire.messages import NO_RETRIEVAL, Receipt
 from fsl_async.wire.public_part import Trees
 from parties.client.downloads import Unions
-from parties.client.ledger import check_budget, privacy_spent
-from parties.client.outcomes import Outcomes, check_receipt, in_doubt
+from parties.client.outcomes import Outcomes, check_budget, check_receipt, in_doubt, privacy_spent
 from parties.client.participation import Participation
 from parties.client.requests import Requests
 from parties.client.session import TreeSession

@@ -1,24 +1,202 @@
-"""The engine that has workers of a cluster add submissions; what they add up to is checked and merged here."""
+"""The engine that has workers of a cluster add submissions; what they add up to is checked and merged here.
+
+For passes over the model every slice of it is pinned to a worker. A slice of a worker that is lost, fails or takes too
+long is pinned to another one, which lays it out anew; a pass waits for that, and its queries are answered once in any
+case. A pass names queries; workers read their trees themselves.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import trio
+
 from fsl_async import kernels
+from fsl_async.errors import MisuseError, StorageError
 from fsl_async.protocols.partials import PartialSum, Settled, Worker
 from fsl_async.randomness import Randomness
-from parties.cluster.cluster import Cluster
+from fsl_async.server.retrieval import joined
+from fsl_async.server.slicing import Slice, even_slices
+from fsl_async.wire.answer import AnswerLayout
+from parties.cluster.cluster import Cluster, Reply, WorkerLostError
 from parties.cluster.crew import PORTABLE, Crew, Hand
-from parties.cluster.orders import Brief
+from parties.cluster.laying_out import LayingOut
+from parties.cluster.orders import AnsweredReport, AnswerOrder, Brief, ModelBlock, StoredQuery, decoded, sealed
 from parties.cluster.partial_sum import ClusterSum, Naming, Pace
-from parties.cluster.passes import PassesOnWorkers
 from parties.compute import ComputeLane
 from parties.events import Observer
 from parties.outcome import Model
-from parties.server.round.engine import Answers, Engine, RoundStart, RoundSum, RoundWork
+from parties.server.round.engine import Answers, Asked, Engine, RoundStart, RoundSum, RoundWork
 from parties.server.round.records import RoundRecords
-from parties.server.round.retrieval import PassesInProcess, RetrievalBatcher
+from parties.server.round.retrieval import Answered, Passes, PassesInProcess, RetrievalBatcher, in_rows
 from parties.status import EngineStatus, WorkerStatus
 
-__all__ = ["ClusterEngine"]
+__all__ = ["ClusterEngine", "PassesOnWorkers"]
+
+SHARE_OF_MEMORY = 0.25
+"""What the tables of a slice may take of a worker's memory; half of it is for the cells of a sum."""
+
+MOST_SLICES = 64
+
+
+@dataclass(frozen=True)
+class _Laid:
+    """A model that is laid out: what every order says, and the slices."""
+
+    brief: Brief
+    model: tuple[ModelBlock, ...]
+    slices: tuple[Slice, ...]
+    row_bytes: dict[int, int]
+
+
+class PassesOnWorkers(Passes[StoredQuery]):
+    """Passes over the model of one round.
+
+    Args:
+        start: what the round began with.
+        model: as the round retrieves it.
+        records: where its blobs are.
+        crew: the workers.
+        lane: where answers are joined, in this process.
+        brief: which round it is, for workers; its number of slices is not yet known.
+        patience: seconds after which a worker that does not answer is asked no more.
+    """
+
+    def __init__(
+        self,
+        start: RoundStart,
+        model: Model,
+        records: RoundRecords,
+        crew: Crew,
+        lane: ComputeLane,
+        brief: Brief,
+        patience: float,
+    ) -> None:
+        self._config = start.config
+        self._model = model
+        self._records = records
+        self._crew = crew
+        self._lane = lane
+        self._brief = brief
+        self._patience = patience
+        self._laying = LayingOut(start.config, records)
+        self._laid: _Laid | None = None
+        self._pins: dict[int, str] = {}
+
+    async def query(self, asked: Asked) -> StoredQuery:
+        """See `Passes.query`."""
+        if asked.request is not None:
+            await self._records.part(asked.request, asked.part)  # a part that a restart has lost is waited for
+            return StoredQuery(client=asked.client, msk=asked.msk, query=asked.request.query, part=asked.part)
+        trees = asked.trees or await self._records.session_trees(asked.client)
+        place = await self._laying.session(asked.client, trees)
+        return StoredQuery(client=asked.client, msk=asked.msk, query=0, part=asked.part, session=place)
+
+    async def begin(self) -> int:
+        """See `Passes.begin`: the model lies where workers read it, in as many slices as there are workers."""
+        model = await self._laying.model(self._model)
+        await self._crew.wait_for_hands()
+        shape = self._config.shape
+        row_bytes = {index: block.row_bytes for (index, _), block in zip(shape.sparse_blocks(), model, strict=True)}
+        slices = even_slices(shape, self._slices(model))
+        brief = _with_slices(self._brief, len(slices))
+        self._laid = _Laid(brief, model, slices, row_bytes)
+        return AnswerLayout.of(shape, row_bytes).size
+
+    async def answer(self, queries: Sequence[StoredQuery]) -> Sequence[Answered]:
+        """See `Passes.answer`."""
+        laid = self._laid
+        if laid is None:
+            raise MisuseError("passes over a model that is not laid out")
+        harmed: dict[int, str] = {}
+        while left := [place for place in range(len(queries)) if place not in harmed]:
+            parts = await self._parts(laid, [queries[place] for place in left])
+            found = {left[place]: why for report, _ in parts for place, why in report.harmed.items()}
+            if not found:
+                break
+            harmed |= found  # by one slice's worker perhaps: the others have answered in vain
+        rows: Iterator[memoryview] = iter(())
+        if left:
+            cut = [(some, answers) for some, (_, answers) in zip(laid.slices, parts, strict=True)]
+            rows = iter(in_rows(await self._lane.run(partial(joined, self._config.shape, laid.row_bytes, cut))))
+        return [StorageError(harmed[place]) if place in harmed else next(rows) for place in range(len(queries))]
+
+    def release(self) -> None:
+        """See `Passes.release`: workers forget the model when they hear of the next round."""
+        self._laid = None
+
+    # ---- slices
+
+    def _slices(self, model: Sequence[ModelBlock]) -> int:
+        """One for each worker, and as many as it takes for their memory."""
+        hands = self._crew.hands.values()
+        tables = 3 * sum(block.rows * block.row_bytes for block in model)
+        known = [hand.memory for hand in hands if hand.memory]
+        needed = -(-tables // max(1, int(min(known) * SHARE_OF_MEMORY))) if known else 1
+        return max(1, min(MOST_SLICES, max(needed, len(hands))))
+
+    async def _parts(
+        self, laid: _Laid, queries: Sequence[StoredQuery]
+    ) -> list[tuple[AnsweredReport, npt.NDArray[np.uint8]]]:
+        """What every slice answers."""
+        parts: dict[int, tuple[AnsweredReport, npt.NDArray[np.uint8]]] = {}
+
+        async def ask(number: int) -> None:
+            parts[number] = await self._part(laid, number, queries)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(len(laid.slices)):
+                nursery.start_soon(ask, number)
+        return [parts[number] for number in range(len(laid.slices))]
+
+    async def _part(
+        self, laid: _Laid, number: int, queries: Sequence[StoredQuery]
+    ) -> tuple[AnsweredReport, npt.NDArray[np.uint8]]:
+        """What one slice answers, as soon as some worker does."""
+        order = AnswerOrder(brief=laid.brief, slice=number, model=laid.model, queries=tuple(queries))
+        while True:
+            await self._crew.wait_for_hands()
+            hand = self._pinned(number)
+            try:
+                with trio.fail_after(self._patience):
+                    return _checked(await self._crew.call(hand.name, "answer", sealed(order, hand.key)), len(queries))
+            except (WorkerLostError, MisuseError) as error:
+                self._crew.dismiss(hand.name, str(error))
+            except trio.TooSlowError:
+                self._crew.dismiss(hand.name, f"no answer to retrievals for {self._patience:g} s")
+
+    def _pinned(self, number: int) -> Hand:
+        """The worker of a slice; of those that are there, the one with the fewest where it has none."""
+        hands = self._crew.hands
+        self._pins = {pinned: name for pinned, name in self._pins.items() if name in hands}
+        if number not in self._pins:
+            held = list(self._pins.values())
+            self._pins[number] = min(hands, key=lambda name: (held.count(name), name))
+        return hands[self._pins[number]]
+
+
+def _with_slices(brief: Brief, slices: int) -> Brief:
+    fields = {name: getattr(brief, name) for name in brief.__struct_fields__}
+    return Brief(**(fields | {"slices": slices}))
+
+
+def _checked(reply: Reply, queries: int) -> tuple[AnsweredReport, npt.NDArray[np.uint8]]:
+    """What a worker answers.
+
+    Raises:
+        MisuseError: it is no answer to so many queries.
+    """
+    report = decoded(reply.report, AnsweredReport)
+    if len(reply.arrays) != 1 or not set(report.harmed) <= set(range(queries)):
+        raise MisuseError("it sends something else than answers")
+    (answers,) = reply.arrays
+    if answers.dtype != np.uint8 or answers.ndim != 2 or len(answers) != queries - len(report.harmed):
+        raise MisuseError(f"it sends {len(answers)} answers to {queries} queries")
+    return report, answers
 
 
 class ClusterEngine(Engine):

@@ -13,7 +13,6 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from fsl_async.error_groups import leaves
 from fsl_async.errors import (
     ChannelError,
     FslError,
@@ -21,6 +20,7 @@ from fsl_async.errors import (
     PeerViolationError,
     StorageError,
     WrongAnswerError,
+    leaves,
 )
 from fsl_async.foreign_text import printable
 

@@ -10,8 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from fsl_async.error_groups import leaves, sole
-from fsl_async.errors import FslError
+from fsl_async.errors import FslError, leaves, sole
 from parties.commands.report import ExitCode, Format, OutOfMemoryError, Report
 
 __all__ = ["FormatFlag", "leaving_nothing_behind", "run", "run_plainly"]

@@ -26,10 +26,10 @@ from parties.server.store_layout import PROGRESS
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.storage.blobs.folder_copy import copy_folder
-from parties.storage.decoding import decode_stored
-from parties.storage.last_backup import note_backup
+from parties.storage.mark import note_backup
 from parties.storage.sqlite_connections import ReadConnection
 from parties.storage.sqlite_file import copy
+from parties.storage.store import decode_stored
 
 __all__ = ["Backup", "back_up", "blobs_beside"]
 

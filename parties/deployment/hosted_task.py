@@ -23,8 +23,7 @@ from typing import Literal, TypeAlias, assert_never
 import msgspec
 import trio
 
-from fsl_async.error_groups import leaves
-from fsl_async.errors import FslError, MisuseError, StorageError
+from fsl_async.errors import FslError, MisuseError, StorageError, leaves
 from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
 from parties.deployment.process_memory import give_back_code

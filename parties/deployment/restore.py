@@ -33,12 +33,11 @@ from parties.server.store_layout import PROGRESS, RESTORES, round_prefix
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.storage.blobs.folder_copy import copy_folder
-from parties.storage.decoding import decode_stored
 from parties.storage.mark import StoreAge, mark_path, read_mark, write_mark
 from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConnection
 from parties.storage.sqlite_errors import translated
 from parties.storage.sqlite_file import APPLICATION, connect
-from parties.storage.store import Record
+from parties.storage.store import Record, decode_stored
 
 __all__ = ["Restored", "restore"]
 

@@ -10,10 +10,14 @@ Rules:
 - Asked a second time for a round that it has submitted to, a node finishes that submission, and says what it said.
 - What leaves is allowed by name. That goes for errors, too: text of an exception may hold a word or a row, so it goes
   to the node's own log, and Flower hears the kind of the error; only errors about servers and rounds are told whole.
+
+A client submits once to a round. If its process is killed after that and before Flower has its reply, or if Flower asks
+twice, there is nothing left to train; so the metrics are on disk before the submission is (`KeptReply`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,14 +44,51 @@ from parties.errors import (
     RoundClosedError,
     SumRefusedError,
 )
-from parties.files.disk import InUseError
+from parties.files.disk import InUseError, refused, replaced_by
 from parties.flower.held_state import check_task, given_state, update_of, wanted_blocks
-from parties.flower.kept_reply import KeptReply
 from parties.flower.orders import ARRAYS, Metrics, allowed_metrics, metrics_reply, ordered_round
 from parties.settings.party_file import ClientFile
 from parties.settings.task_file import Deployment
 
-__all__ = ["Rows", "SubmodelMod", "client_file"]
+__all__ = ["KeptReply", "Rows", "SubmodelMod", "client_file"]
+
+
+class KeptReply:
+    """The metrics of one client's last submission.
+
+    Args:
+        client: the client's own file; the reply is kept beside it, as `alice.reply.json` beside `alice.toml`.
+    """
+
+    def __init__(self, client: Path) -> None:
+        self._path = client.with_suffix(".reply.json")
+
+    def keep(self, number: int, metrics: dict[str, int | float]) -> None:
+        """Keep the metrics of a round, instead of the last one's.
+
+        Raises:
+            StorageError: they cannot be written.
+        """
+        try:
+            with replaced_by(self._path) as file:
+                file.write(json.dumps({"round": number, "metrics": metrics}).encode())
+        except OSError as error:
+            raise refused(self._path, error) from error
+
+    def of(self, number: int) -> dict[str, int | float]:
+        """The metrics of a round; none where they are not known."""
+        try:
+            kept = json.loads(self._path.read_bytes())
+            if kept["round"] != number:
+                return {}
+            return {
+                str(name): value
+                for name, value in kept["metrics"].items()
+                if isinstance(value, int | float) and not isinstance(value, bool)
+            }
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return {}
+
 
 Rows = Callable[[Message, Context], Mapping[str, npt.ArrayLike]]
 """By tensor, the ids that a node's training uses, of any shape."""

@@ -47,7 +47,7 @@ from parties.events import (
 )
 from parties.files.disk import room
 from parties.status import BlobsStatus, Note, ServerStatus, TaskState
-from parties.storage.last_backup import backed_up_at
+from parties.storage.mark import backed_up_at
 
 __all__ = ["CONTENT_TYPE", "EXCLUSIONS", "OTHER", "STATES", "WARNINGS", "Metrics", "exposed"]
 

@@ -30,12 +30,11 @@ from fsl_async.digests import same
 from fsl_async.errors import ChannelError, MisuseError, PeerViolationError, StorageError
 from parties.concurrency import RecurringEvent
 from parties.events import Enrolled, Observer, unobserved
-from parties.identity.credentials import NO_VOUCHER, Credentials
+from parties.identity.handshake import NO_VOUCHER, Credentials
 from parties.identity.keys import PublicIdentity, key_prefix
 from parties.identity.registry import RESERVED, Registry
 from parties.identity.tokens import TokenBook
-from parties.storage.decoding import decode_stored
-from parties.storage.store import Store
+from parties.storage.store import Store, decode_stored
 from transport import Refusal
 
 _log = logging.getLogger("parties.enrolment")

@@ -25,8 +25,7 @@ from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event
 from parties.events import EvidenceKind, Observer, Violated, Warned, unobserved
-from parties.storage.decoding import decode_stored
-from parties.storage.store import Store
+from parties.storage.store import Store, decode_stored
 
 JOURNAL = "evidence"
 

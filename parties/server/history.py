@@ -28,8 +28,7 @@ from parties.outcome import Done, Model
 from parties.server.store_layout import PROGRESS, RESTORES, round_prefix
 from parties.server.stored_arrays import ArrayForm, forms, keyed, puts, stored, under
 from parties.status import PastRound
-from parties.storage.decoding import decode_stored
-from parties.storage.store import Change, Erase, Put, Store
+from parties.storage.store import Change, Erase, Put, Store, decode_stored
 
 
 class SessionSeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import msgspec
 
-from fsl_async.privacy.setting import Privacy
+from fsl_async.privacy.accounting import Privacy
 from fsl_async.task import Task
 from parties.events import Observer, PrivacyCharged, unobserved
 from parties.status import Note
-from parties.storage.decoding import decode_stored
-from parties.storage.store import Put, Store
+from parties.storage.store import Put, Store, decode_stored
 
 SPENT = "spent/"
 

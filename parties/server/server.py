@@ -15,13 +15,11 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 import trio
 
-from fsl_async.error_groups import leaves
-from fsl_async.errors import FslError, MisuseError, PeerViolationError
+from fsl_async.errors import FslError, MisuseError, PeerViolationError, leaves
 from parties.concurrency import RecurringEvent
 from parties.events import ClientLeft, ClientMet, ConnectionFailed, Warned
-from parties.identity.credentials import Credentials
+from parties.identity.handshake import Credentials, serves
 from parties.identity.keys import PublicIdentity
-from parties.identity.served import serves
 from parties.server.actor import Actor
 from parties.server.admission import DismissedError
 from parties.server.clients.connection import ClientConnections

@@ -29,8 +29,7 @@ from parties.events import Observer, Warned, unobserved
 from parties.server.replies import ContradictionError, RequestRefusedError
 from parties.server.store_layout import client_key
 from parties.storage.blobs.blobs import HarmedBlobError
-from parties.storage.decoding import decode_stored
-from parties.storage.store import Change, Erase, Put, Store
+from parties.storage.store import Change, Erase, Put, Store, decode_stored
 
 NOTHING = memoryview(b"")
 

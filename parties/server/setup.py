@@ -19,7 +19,7 @@ from parties.server.limits import ConversationLimits, Schedule
 from parties.server.round.engine import Engine
 from parties.server.storage import RECENT_BYTES
 from parties.storage.blobs.blobs import Blobs
-from parties.storage.blobs.in_store import StoreBlobs
+from parties.storage.blobs.memory import StoreBlobs
 from parties.storage.store import Store
 from parties.watch import Watch, silent
 from transport import Kind, Limits, Transport

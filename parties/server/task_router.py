@@ -19,9 +19,8 @@ from typing import Protocol
 import trio
 
 from fsl_async.errors import ChannelError, MisuseError
-from parties.identity.credentials import Credentials
+from parties.identity.handshake import MOST_TASKS, Credentials, served
 from parties.identity.keys import key_prefix
-from parties.identity.served import MOST_TASKS, served
 from parties.server.admission import Enrolment
 from parties.server.setup import ServerSetup
 from transport import HandshakeSettings, Limits, NoPlace, Observe, Refusal, SecureChannel, Service, Transport

@@ -23,7 +23,7 @@ import msgspec
 from fsl_async.errors import MisuseError
 from parties.files.models import state_path
 from parties.files.toml import read_toml
-from parties.identity.served import MOST_TASKS
+from parties.identity.handshake import MOST_TASKS
 from parties.settings.party_file import (
     KINDS,
     TIB,

@@ -6,7 +6,7 @@
                     [[revoked]] name, channel, statement, and when
 
 Rules: a name and a key belong to one party; a revoked key cannot be added again, only its revocation can be undone;
-comments and order stay when a file changes (see `parties.files.toml_editing`).
+comments and order stay when a file changes (see `parties.files.toml`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fsl_async.errors import MisuseError
-from parties.files.toml_editing import TableFile, edited
+from parties.files.toml import TableFile, edited
 from parties.identity.keys import PREFIX_DIGITS, PublicIdentity
 from parties.identity.registry import RESERVED
 

@@ -16,8 +16,7 @@ from parties.compute import ComputeLane
 from parties.docstrings import documented_by
 from parties.outcome import RoundOutcome
 from parties.simulation.network import Network
-from parties.simulation.pausing import Callers
-from parties.simulation.stage import Stage, StagedClient, stage_thread
+from parties.simulation.stage import Callers, Stage, StagedClient, stage_thread
 from parties.threads import FOR_EVER, Blocking
 from parties.watch import Note
 

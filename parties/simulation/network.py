@@ -20,8 +20,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
-from fsl_async.error_groups import sole_error
-from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.errors import MisuseError, PeerViolationError, sole_error
 from fsl_async.randomness import SeededSource
 from fsl_async.task import Task
 from fsl_async.wire.codec import Message

@@ -1,10 +1,24 @@
-"""A simulation in a thread of its own, for programs that are not on trio: its network, and the clients on it."""
+"""A simulation in a thread of its own, for programs that are not on trio: its network, and the clients on it.
+
+The loop stands still while no call is under way, so other threads see what a trio program would see.
+
+In a trio program nothing happens while the program computes between two awaits. Here the loop's thread waits for the
+next call in the middle of the loop's main task, and carries it out there: the simulation takes the same steps as if the
+main task had made the call itself, and one seed gives one transcript, whatever the time between calls.
+
+Calls that come while others are under way, from other threads or from other tasks of an asyncio loop, get tasks of
+their own; when they come is up to those threads, and so is the order of messages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import queue
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import Any, TypeVar
 
 import numpy.typing as npt
 import trio
@@ -13,9 +27,104 @@ from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.client.client import Client
 from parties.compute import ComputeLane, InlineLane
+from parties.concurrency import RecurringEvent
 from parties.simulation.network import Network, running
-from parties.simulation.pausing import Callers, Pausing
-from parties.threads import FOR_EVER, LoopThread, ResultT, Work
+from parties.threads import FOR_EVER, Call, LoopThread, Reception, ResultT, Work
+
+HostT = TypeVar("HostT")
+
+
+class Callers(ABC):
+    """Those who may call: threads, or tasks of an asyncio loop."""
+
+    @abstractmethod
+    def note(self, caller: object) -> None:
+        """Somebody calls."""
+
+    @abstractmethod
+    def others(self, waiting: frozenset[object]) -> bool:
+        """Whether anybody else may still call, beside those who wait for a call."""
+
+
+class Pausing(Reception[HostT]):
+    """Carries calls out in a loop that stands still between them.
+
+    Args:
+        closed: what to say to whoever calls after the close.
+        callers: who may call.
+    """
+
+    def __init__(self, closed: str, callers: Callers) -> None:
+        self._closed = closed
+        self._callers = callers
+        self._lock = threading.RLock()  # what is dropped while it is held may call `close`
+        self._open: set[Call[HostT, Any]] = set()
+        self._is_closed = False
+        self._next: queue.SimpleQueue[Call[HostT, Any] | None] = queue.SimpleQueue()
+        self._changed = RecurringEvent()
+        self._start: Callable[[Call[HostT, Any]], None] = self._refuse
+
+    def somebody_may_call(self) -> bool:
+        """Whether anybody may still call, beside those who wait for a call."""
+        with self._lock:
+            return self._callers.others(frozenset(call.caller for call in self._open))
+
+    def post(self, call: Call[HostT, Any], loop: trio.lowlevel.TrioToken) -> None:
+        """See `Reception.post`."""
+        with self._lock:
+            if self._is_closed:
+                raise trio.RunFinishedError
+            self._callers.note(call.caller)
+            alone = not self._open
+            if alone:
+                self._next.put(call)
+            self._open.add(call)
+        if not alone:
+            loop.run_sync_soon(self._take, call)
+
+    def close(self, loop: trio.lowlevel.TrioToken, end: Callable[[], None]) -> None:
+        """See `Reception.close`."""
+        with self._lock:
+            self._is_closed = True
+            self._next.put(None)  # for a loop that stands still
+        loop.run_sync_soon(end)
+
+    async def serve(self, host: HostT) -> None:
+        """See `Reception.serve`."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._start = lambda call: nursery.start_soon(self._carry_out, call, host)
+                while call := self._next.get():  # everything stands still until there is one
+                    await self._carry_out(call, host)
+                    while self._only_others_are_open():
+                        await self._changed.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._start = self._refuse
+            while not self._next.empty():
+                if call := self._next.get():
+                    self._refuse(call)
+
+    def _only_others_are_open(self) -> bool:
+        """Whether calls are under way in tasks of their own, and the next one would get such a task too."""
+        with self._lock:
+            return self._next.empty() and bool(self._open)
+
+    async def _carry_out(self, call: Call[HostT, Any], host: HostT) -> None:
+        await call.carry_out(host, lambda: self._note_end(call))
+
+    def _note_end(self, call: Call[HostT, Any]) -> None:
+        with self._lock:
+            self._open.discard(call)
+        self._changed.set()
+
+    def _take(self, call: Call[HostT, Any]) -> None:
+        self._start(call)
+
+    def _refuse(self, call: Call[HostT, Any]) -> None:
+        self._note_end(call)
+        call.refuse(MisuseError(self._closed))
+
 
 OVER = "the simulation is over; begin another one"
 

@@ -8,8 +8,7 @@ import msgspec
 import trio
 
 from fsl_async.protocols.machine import Event, Machine, State
-from parties.storage.decoding import decode_stored, replaying
-from parties.storage.store import Record, Store
+from parties.storage.store import Record, Store, decode_stored, replaying
 
 __all__ = ["Journal"]
 

@@ -8,6 +8,8 @@ of it. A store that has counted fewer than its mark is older than what its serve
 
 The mark is overwritten in place and not synced at every transaction: it outlives the process, and after a loss of power
 it may be behind the store, but never ahead of it. It does not help where store and mark are put back together.
+
+When the store was last copied is the time of an empty file beside it, which says nothing of where the copy is.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,7 +26,7 @@ from fsl_async.errors import StorageError
 from parties.files.disk import exists, refused, replaced_by
 from parties.storage.store import StoreLostError
 
-__all__ = ["Mark", "StoreAge", "mark_path", "read_mark", "refuse_missing", "write_mark"]
+__all__ = ["Mark", "StoreAge", "backed_up_at", "mark_path", "note_backup", "read_mark", "refuse_missing", "write_mark"]
 
 _FORM: Final = re.compile(rb"fsl-async mark ([0-9a-f]{32}) ([0-9]{20})\n")
 
@@ -182,3 +184,21 @@ def _short(life: StoreAge) -> str:
 def _text(life: StoreAge) -> bytes:
     """A text of constant length, because it is overwritten in place."""
     return b"fsl-async mark %s %020d\n" % (life.identity.hex().encode(), life.transactions)
+
+
+def note_backup(store: Path) -> None:
+    """Note that a copy has been made; it is one also where that cannot be noted, as on a full disk."""
+    with suppress(OSError):
+        _note(store).touch(mode=0o600)
+
+
+def backed_up_at(store: Path) -> float:
+    """When the last copy was made, in seconds since 1970; 0 where none was noted."""
+    try:
+        return _note(store).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _note(store: Path) -> Path:
+    return store.with_name(f"{store.name}.backed-up")

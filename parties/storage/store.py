@@ -7,20 +7,27 @@ commit. `MemoryStore` keeps all of it in memory, for as long as the process last
     StorageError
     ├── DiskFullError    there is no room for this commit; a later one may find some
     └── StoreLostError   nothing more can be stored: everything that relies on the store ends
+
+What a store holds is decoded as the type that was written. A store is a party's own. So what cannot be decoded is
+damaged or was written by another release, and the error is a `StorageError`, never a peer's violation. The same holds
+where recorded events do not lead from one state to the next.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
 
 from fsl_async.digests import Buffer
-from fsl_async.errors import MisuseError, StorageError
+from fsl_async.errors import MisuseError, PeerViolationError, StorageError
+from fsl_async.protocols.machine import UnexpectedEvent
 from parties.docstrings import documented_by
 
 __all__ = [
@@ -35,7 +42,9 @@ __all__ = [
     "Store",
     "StoreLostError",
     "checked",
+    "decode_stored",
     "encoded",
+    "replaying",
     "same_bytes",
 ]
 
@@ -290,3 +299,40 @@ def _own(data: memoryview) -> memoryview:
 
 def _without(named: Mapping[str, ValueT], prefix: str) -> dict[str, ValueT]:
     return {name: value for name, value in named.items() if not name.startswith(prefix)}
+
+
+def decode_stored(data: Buffer, kind: Any, place: str) -> Any:
+    """Decode a value or an entry of a store.
+
+    Args:
+        data: its bytes.
+        kind: the type, or union of types, that was written.
+        place: what to call it in a message.
+
+    Raises:
+        StorageError: it is not one of them.
+    """
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # invalid UTF-8; nested too deep
+        raise _unreadable(place, error) from error
+
+
+@contextmanager
+def replaying(journal: str) -> Iterator[None]:
+    """Within the block recorded events are taken again.
+
+    Raises:
+        StorageError: one of them does not follow from those before it.
+    """
+    try:
+        yield
+    except (UnexpectedEvent, PeerViolationError, MisuseError) as error:
+        raise _unreadable(journal, error) from error
+
+
+def _unreadable(place: str, error: Exception) -> StorageError:
+    return StorageError(
+        f"{place} cannot be read: {error}; it is damaged or was written by another release: use that release, or "
+        f"{DAMAGED}"
+    )

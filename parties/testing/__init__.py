@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         Fault as Fault,
         StoppedWorker as StoppedWorker,
     )
-    from parties.testing.supervisor import Ended as Ended
+    from parties.testing.processes import Ended as Ended
     from parties.testing.surroundings import HorizonError as HorizonError
     from parties.testing.world import World as World
 else:
@@ -65,7 +65,7 @@ else:
             ),
             "parties.testing.lab": "Laboratory every_crash laboratory",
             "parties.testing.round_faults": "AbortRound CloseNow Fault StoppedWorker",
-            "parties.testing.supervisor": "Ended",
+            "parties.testing.processes": "Ended",
             "parties.testing.surroundings": "HorizonError",
             "parties.testing.world": "World",
         },

@@ -15,9 +15,8 @@ import trio
 from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
 from parties.docstrings import documented_by
-from parties.storage.blobs.blobs import Blobs, Usage
+from parties.storage.blobs.blobs import Blobs, Usage, checked, checked_prefix, is_below
 from parties.storage.blobs.memory import piece
-from parties.storage.blobs.names import checked, checked_prefix, is_below
 from parties.storage.store import same_bytes
 from parties.testing.processes import Life
 

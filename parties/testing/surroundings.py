@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 import trio
 from trio.testing import MockClock
 
-from fsl_async.error_groups import sole_error
-from fsl_async.errors import FslError, MisuseError
+from fsl_async.errors import FslError, MisuseError, sole_error
 from fsl_async.protocols.machine import Machine
 from parties.concurrency import RecurringEvent
 from parties.simulation.scheduling import seeded_scheduling
@@ -27,10 +26,9 @@ from parties.testing.chart.sequence_chart import Chart
 from parties.testing.disk import Disk, DiskStore
 from parties.testing.faults import Crash, FaultBase, parties_of, party_of
 from parties.testing.injector import Announces, Injector, to_anybody
-from parties.testing.processes import Life, Process
+from parties.testing.processes import Ended, Life, Live, Process, Recoverable, Supervisor, is_of_surroundings
 from parties.testing.recorder import Step, listening
 from parties.testing.story import Entry, Failed, Killed, Left, Lost, StoryEvent
-from parties.testing.supervisor import Ended, Live, Recoverable, Supervisor, is_of_surroundings
 from parties.testing.wires import Wires
 from parties.watch import Note
 from transport.needs_trio import NeedsTrio

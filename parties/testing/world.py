@@ -18,8 +18,7 @@ import numpy.typing as npt
 import trio
 from nacl.public import PrivateKey
 
-from fsl_async.error_groups import leaves
-from fsl_async.errors import MisuseError
+from fsl_async.errors import MisuseError, leaves
 from fsl_async.protocols import ssa
 from fsl_async.randomness import SeededSource
 from fsl_async.server.rules import describe_state
@@ -43,12 +42,10 @@ from parties.simulation.network import SERVERS, Network
 from parties.testing.faults import CALM, AtTime, AtTransition, SpoiltBlobs
 from parties.testing.machines import MACHINES
 from parties.testing.played_cluster import PlayedCluster
-from parties.testing.processes import Life
+from parties.testing.processes import Ended, Life, is_of_surroundings
 from parties.testing.recorder import Transition
-from parties.testing.round_faults import AbortRound, CloseNow, Fault, StoppedWorker
+from parties.testing.round_faults import AbortRound, CloseNow, Fault, StoppedWorker, Stragglers
 from parties.testing.round_legend import RoundLegend
-from parties.testing.stragglers import Stragglers
-from parties.testing.supervisor import Ended, is_of_surroundings
 from parties.testing.surroundings import HORIZON, HorizonError, Surroundings, entered, refuse_unknown
 from parties.testing.wires import Connection
 from parties.watch import Note

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import trio
 
+from examples.secagg.party_clock import CLIENT, SERVERS, PartyClock
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.costs.paper import PrintedTime
 from fsl_async.errors import FslError
@@ -26,7 +27,6 @@ from fsl_async.wire.public_part import dense_bytes
 from parties.client.client import Client
 from parties.commands.bench.workload import SEED, Options
 from parties.simulation.network import Network, simulate
-from parties.simulation.party_clock import CLIENT, SERVERS, PartyClock
 from tests.bench.measures import Spread
 from tests.bench.results import Result, Target
 

@@ -29,8 +29,8 @@ from fsl_async.config import describe_model
 from fsl_async.errors import FslError
 from fsl_async.model_numbers import row_ranges
 from fsl_async.server.aggregation import Aggregate
+from fsl_async.wire.pieces import spans_of
 from fsl_async.wire.public_part import ALL_ROWS
-from fsl_async.wire.share_pieces import spans_of
 from parties.commands.bench.machine import cores, run_all
 from parties.commands.bench.workload import Case, Client, aggregate, clients_of
 from parties.compute import ComputeLane, ThreadLane

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsl_async.error_groups import leaves, sole, sole_error
+from fsl_async.errors import leaves, sole, sole_error
 
 ONE, TWO, THREE = ValueError("one"), KeyError("two"), OSError("three")
 

@@ -15,8 +15,8 @@ from fsl_async.kernels.rows import segments
 from fsl_async.kernels.trees.union_evaluation import GROUP
 from fsl_async.randomness import SeededSource
 from fsl_async.union import pack_union, unpack_union
+from fsl_async.wire.pieces import list_bytes, longest_piece, spans_of
 from fsl_async.wire.public_part import ForestKey
-from fsl_async.wire.share_pieces import list_bytes, longest_piece, spans_of
 
 MOST = 2**32
 ROWS = np.array([0, 2**31 - 1, 2**31, 3 * 2**30, MOST - 2, MOST - 1])

@@ -8,8 +8,8 @@ import pytest
 
 from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import PeerViolationError
-from fsl_async.sample import drawn_of, sample_digest, secret_of, size_of
-from fsl_async.wire.client_names import pack_names, unpack_names
+from fsl_async.options.taking_part import drawn_of, sample_digest, secret_of, size_of
+from fsl_async.wire.peer_lists import pack_names, unpack_names
 from tests.support.cases import in_turn
 
 NAMES = tuple(f"client {number}" for number in range(20))

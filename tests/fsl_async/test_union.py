@@ -14,13 +14,13 @@ from fsl_async import Adam, Dense, PeerViolationError, Ring, Sparse, Task
 from fsl_async.costs import message_sizes as costs
 from fsl_async.costs.message_sizes import Setting
 from fsl_async.geometry import geometry_of
-from fsl_async.plain_union import moves_plainly
 from fsl_async.server.aggregation import split_share
 from fsl_async.task import Plain
 from fsl_async.union import (
     UnionBlock,
     aligned_task,
     describe_union,
+    moves_plainly,
     pack_union,
     union_rows,
     union_task,

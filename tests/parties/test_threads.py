@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from fsl_async.errors import FslError, MisuseError, StorageError
-from parties.aio import waiting
+from parties.aio import front
 from parties.threads import LoopThread, Prompt
 
 
@@ -122,7 +122,7 @@ def test_an_asyncio_task_that_is_cancelled_as_its_call_fails_is_told_of_what():
             raise FslError("counted already")
 
     async def main(home: LoopThread[str]) -> None:
-        task = asyncio.create_task(waiting.call(home, fails))
+        task = asyncio.create_task(front.call(home, fails))
         await asyncio.to_thread(going.wait)
         task.cancel()
         await asyncio.sleep(0.05)

@@ -12,12 +12,11 @@ import numpy as np
 
 import fsl_async.client.bound as library
 from fsl_async.bounds import accepts, private_part, verifier_share
-from fsl_async.bounds.client import packed, proved
-from fsl_async.bounds.four_squares import four_squares
+from fsl_async.bounds.client import four_squares, packed, proved
+from fsl_async.bounds.field import signed
 from fsl_async.bounds.projection import project
 from fsl_async.bounds.sum_of_squares import prove
 from fsl_async.bounds.terms import BoundTerms
-from fsl_async.bounds.words import signed
 from fsl_async.randomness import Randomness, SeededSource
 from fsl_async.ring import Elements, Ring
 

@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 from parties.flower import SubmodelMod
-from parties.flower.kept_reply import KeptReply
+from parties.flower.mod import KeptReply
 from tests.support.flower_nodes import MAPPING, STATE, Deployment, answered, app_of, message_for
 
 KEEP = KeptReply.keep
@@ -26,7 +26,7 @@ def keep_and_die(*words: Any) -> None:
 
 
 DEATHS = {
-    "before submitting": ("parties.flower.kept_reply.KeptReply.keep", keep_and_die),
+    "before submitting": ("parties.flower.mod.KeptReply.keep", keep_and_die),
     "before replying": ("parties.flower.mod.metrics_reply", die),
 }
 

@@ -18,7 +18,7 @@ from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import FromServer, Message, Retrieve, Submit
 from fsl_async.wire.public_part import Layout, Trees
 from parties.client.client import Client
-from parties.identity.credentials import Credentials
+from parties.identity.handshake import Credentials
 from parties.identity.tokens import voucher
 from tests.support.shop import HEAD, WIDTH
 from tests.support.shop import ROWS as SHOP_ROWS

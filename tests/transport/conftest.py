@@ -3,7 +3,7 @@ import trio
 from trio.testing import MockClock
 
 from transport import MemoryNetwork, SocketTransport, TcpTransport, UnixTransport
-from transport.testing.lab import Lab
+from transport.testing.case import Lab
 
 PLACES = {
     "memory": (MemoryNetwork, "s0"),

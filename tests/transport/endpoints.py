@@ -9,7 +9,7 @@ import trio
 from fsl_async.errors import ChannelError, FslError
 from tests.support.record_peer import RecordPeer
 from transport import HandshakeSettings, KeyPair, Kind, MemoryNetwork, Role
-from transport.testing.lab import ALICE, SERVER, Lab
+from transport.testing.case import ALICE, SERVER, Lab
 
 
 def key_pair(name: str) -> KeyPair:

@@ -27,7 +27,7 @@ from transport import (
     WrongServerKeyError,
 )
 from transport.preamble import MAGIC, PROTOCOL_VERSION
-from transport.testing.lab import ALICE, LARGE, SERVER, STRANGER, UNLIMITED
+from transport.testing.case import ALICE, LARGE, SERVER, STRANGER, UNLIMITED
 
 
 async def test_nothing_listens(lab):

@@ -6,7 +6,7 @@ from tests.transport.endpoints import NO_FAULT, Tap, dial_records, settings_of
 from transport import Pace
 from transport.channel import GATHERING
 from transport.handshake import initiate
-from transport.testing.lab import ALICE, LARGE, SERVER
+from transport.testing.case import ALICE, LARGE, SERVER
 from transport.wire import Wire
 
 RECORD = 65_537  # on the wire

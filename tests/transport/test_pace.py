@@ -13,7 +13,7 @@ from tests.transport.endpoints import dial_records
 from transport import ChannelBrokenError, ChannelClosedError, Pace, TooSlowError
 from transport.arriving import UNHURRIED, Stopwatch
 from transport.records import RecordType
-from transport.testing.lab import LARGE, echo
+from transport.testing.case import LARGE, echo
 
 RECORD = 65_510  # bytes of a message in its first record
 

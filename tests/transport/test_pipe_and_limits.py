@@ -27,7 +27,7 @@ from transport import (
 from transport.limits import HandshakeBook, PlaceBook, RateLimiter
 from transport.memory import BUFFER_SIZE, pipe_pair
 from transport.tcp import origin_of
-from transport.testing.lab import ALICE, LARGE, Lab
+from transport.testing.case import ALICE, LARGE, Lab
 
 
 @contextmanager

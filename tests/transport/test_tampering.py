@@ -10,7 +10,7 @@ from trio.testing import MockClock
 from fsl_async.errors import ChannelError
 from tests.transport.endpoints import NO_FAULT, Fault, TappedNetwork, key_pair, settings_of
 from transport import ChannelClosedError, HandshakeError, Role
-from transport.testing.lab import ALICE, LARGE, SERVER, STRANGER, Lab
+from transport.testing.case import ALICE, LARGE, SERVER, STRANGER, Lab
 
 QUESTION, ANSWER = b"the question", b"the answer"
 HANDSHAKE_SENT = 8 + 48 + 1_088

@@ -22,7 +22,7 @@ from transport import (
 )
 from transport.records import RecordType, wire_size
 from transport.testing import CASES
-from transport.testing.lab import ALICE, LARGE, SERVER, echo
+from transport.testing.case import ALICE, LARGE, SERVER, echo
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

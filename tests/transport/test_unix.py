@@ -16,7 +16,7 @@ import trio
 
 from fsl_async.errors import MisuseError
 from transport import SocketTransport, UnixTransport, UnreachableError, unix
-from transport.testing.lab import Lab
+from transport.testing.case import Lab
 
 REFUSED = {
     "relative": ("unix:s0", "form unix:/absolute/path"),

@@ -11,10 +11,10 @@ Each case is a server and some clients over one transport; it needs neither pyte
 `python -m transport.testing my_package.my_module:MyTransport ADDRESS`.
 """
 
-from transport.testing import listening, lives, messages
+from transport.testing import lives, messages
 from transport.testing.case import Case, ConformanceError
 
-CASES: tuple[Case, ...] = (*messages.SUITE.cases, *lives.SUITE.cases, *listening.SUITE.cases)
+CASES: tuple[Case, ...] = (*messages.SUITE.cases, *lives.SUITE.cases)
 """All cases, from the simple ones on."""
 
 __all__ = ["CASES", "Case", "ConformanceError"]

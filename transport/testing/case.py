@@ -1,19 +1,113 @@
-"""One case of the suite: how it is written, and how it is run."""
+"""A laboratory for one transport: a server with known keys at one address, and clients that dial it.
+
+One case of the suite: how it is written, and how it is run.
+"""
 
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import trio
 
-from fsl_async.error_groups import sole_error
-from transport.listener import Transport
-from transport.testing.lab import Lab
+from fsl_async.errors import FslError, sole_error
+from transport.channel import SecureChannel
+from transport.errors import ChannelClosedError
+from transport.handshake import HandshakeSettings, Refusal
+from transport.limits import Limits
+from transport.listener import Handler, Service, Transport
+from transport.noise import KeyPair
+from transport.preamble import Kind, Role
+
+LARGE = 2**30
+"""More than any message of the suite, in bytes."""
+
+SERVER, ALICE, STRANGER = (KeyPair.generate(os.urandom) for _ in range(3))
+
+UNLIMITED = Limits(handshakes_per_second=100_000, burst=100_000, per_key=1_000)
+
+
+async def admit_known(key: bytes, payload: bytes) -> bytes | Refusal:
+    """Admits everybody but the stranger."""
+    return Refusal("unknown client") if key == STRANGER.public else b"welcome, " + payload
+
+
+async def echo(channel: SecureChannel) -> None:
+    """Sends every message back."""
+    while True:
+        try:
+            message = await channel.receive(LARGE)
+        except ChannelClosedError:
+            return
+        await channel.send(message)
+
+
+async def sleep(channel: SecureChannel) -> None:
+    """Reads nothing."""
+    await trio.sleep_forever()
+
+
+@dataclass
+class Lab:
+    """A server at one address of a transport.
+
+    Attributes:
+        transport: the one that is tried.
+        address: where it listens; afterwards as it has reported it.
+        nursery: what the case starts; cancelled when the case ends.
+        failures: by connection that failed, where it came from and why, as the listener has observed it.
+    """
+
+    transport: Transport
+    address: str
+    nursery: trio.Nursery
+    failures: list[tuple[str, FslError]] = field(default_factory=list)
+    _failed: trio.Event = field(default_factory=trio.Event)
+
+    def service(self, handler: Handler = echo, **changes: Any) -> Service:
+        """What the server does; by default it sends every message back."""
+        settings = HandshakeSettings(SERVER.private, Role.SERVER_0, Kind.LIVE, os.urandom, b"this is S0")
+        service = Service(settings, admit_known, handler, UNLIMITED, self._observe)
+        return replace(service, **changes)
+
+    async def serve(self, handler: Handler = echo, **changes: Any) -> Callable[[], Awaitable[None]]:
+        """Listen; returns what ends the listener, and waits until it has ended."""
+        scope, ended = trio.CancelScope(), trio.Event()
+
+        async def run(*, task_status: trio.TaskStatus[str]) -> None:
+            with scope:
+                await self.transport.listen(self.address, self.service(handler, **changes), task_status=task_status)
+            ended.set()
+
+        async def stop() -> None:
+            scope.cancel()
+            await ended.wait()
+
+        self.address = await self.nursery.start(run)
+        return stop
+
+    async def dial(self, keys: KeyPair = ALICE, server: bytes = SERVER.public, **changes: Any) -> SecureChannel:
+        """Open a channel to the server, whose key is the one that is given."""
+        settings = HandshakeSettings(keys.private, Role.CLIENT, Kind.LIVE, os.urandom)
+        return await self.transport.dial(self.address, server, replace(settings, **changes))
+
+    async def seen(self, count: int) -> list[tuple[str, FslError]]:
+        """The failures, once there are so many."""
+        while len(self.failures) < count:
+            await self._failed.wait()
+        return self.failures
+
+    def _observe(self, origin: str, error: FslError) -> None:
+        self.failures.append((origin, error))
+        self._failed.set()
+        self._failed = trio.Event()
+
 
 PATIENCE = 60.0
 """Seconds after which a case has hung."""

@@ -9,8 +9,7 @@ import trio
 from fsl_async.errors import ChannelError
 from transport.channel import SecureChannel
 from transport.errors import ChannelBrokenError, ChannelClosedError
-from transport.testing.case import ConformanceError, Suite, expect, require
-from transport.testing.lab import ALICE, LARGE, SERVER, Lab, echo, sleep
+from transport.testing.case import ALICE, LARGE, SERVER, ConformanceError, Lab, Suite, echo, expect, require, sleep
 
 SUITE = Suite()
 SIZES = (0, 1, 65_509, 65_510, 65_511, 65_535, 65_536, 10_000_000)

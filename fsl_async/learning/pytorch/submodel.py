@@ -16,17 +16,22 @@ import torch
 from torch import nn
 
 from fsl_async.errors import MisuseError
-from fsl_async.learning.differences import changes
 from fsl_async.learning.fit import Fit
 from fsl_async.learning.layouts import FlatLayout
 from fsl_async.learning.pytorch.held import HeldTable
-from fsl_async.learning.pytorch.models import arrays_of, checked_tensors, table_names
+from fsl_async.learning.pytorch.models import (
+    arrays_of,
+    checked_tensors,
+    held_in_place_of,
+    replace,
+    table_names,
+    tables_named,
+)
 from fsl_async.learning.pytorch.optimizers import note_replaced, was_stepped
-from fsl_async.learning.pytorch.replacing import held_in_place_of, replace, tables_named
 from fsl_async.learning.pytorch.tensors import copy_into, to_numpy
 from fsl_async.learning.rows import frequent_rows
 from fsl_async.learning.state_mapping import StateMapping
-from fsl_async.learning.updates import Update
+from fsl_async.learning.updates import Update, changes
 from fsl_async.task import Task
 
 Ids: TypeAlias = "torch.Tensor | npt.ArrayLike | Iterable[torch.Tensor]"

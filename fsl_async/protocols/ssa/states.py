@@ -24,7 +24,7 @@ from fsl_async.protocols.ending import (
 )
 from fsl_async.protocols.entries import Entries, packed, roster_digest
 from fsl_async.protocols.machine import Event, PeerEvent
-from fsl_async.wire.client_digests import ClientDigests
+from fsl_async.wire.peer_lists import ClientDigests
 
 Listed: TypeAlias = Mapping[str, bytes]
 """By client, the digest of its submission; what grows is an `Entries`."""

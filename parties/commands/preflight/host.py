@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import trio
 
-from fsl_async.error_groups import sole_error
-from fsl_async.errors import FslError, MisuseError
+from fsl_async.errors import FslError, MisuseError, sole_error
 from fsl_async.task import Task
 from parties.commands.preflight.files import is_running
 from parties.commands.preflight.findings import Doubt

@@ -13,8 +13,8 @@ from parties.commands.preflight.findings import Doubt
 from parties.commands.preflight.host import host_and_port
 from parties.deployment.connecting import connect
 from parties.deployment.transports import named_transport
+from parties.identity.handshake import are_marks, serves
 from parties.identity.keys import Identity
-from parties.identity.served import are_marks, serves
 from parties.settings.party_file import ClientFile
 from parties.settings.task_file import Deployment
 from transport import HandshakeSettings, HandshakeTimeoutError, Kind, Role, UnreachableError

@@ -16,7 +16,6 @@ from typing import TypeAlias, TypeVar, assert_never
 from fsl_async.errors import StorageError
 from fsl_async.task import ProtocolName
 from fsl_async.union import union_task
-from fsl_async.wire.block_parts import parts_of
 from fsl_async.wire.messages import (
     AskOutcome,
     AskTask,
@@ -30,6 +29,7 @@ from fsl_async.wire.messages import (
     Submit,
     TaskIs,
 )
+from fsl_async.wire.pieces import parts_of
 from parties.events import Warned
 from parties.server.clients.deposits import Deposit, Depositor, Wanted, bulk_sizes, check_carried
 from parties.server.clients.retrievals import Retrievals, longest_answer

@@ -13,8 +13,8 @@ from fsl_async.digests import Buffer
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.union import pack_union, union_task
 from fsl_async.wire.answer import AnswerLayout
-from fsl_async.wire.block_parts import parts_of
 from fsl_async.wire.messages import NO_RETRIEVAL, Answer, Block, Download, Recall, Retrieve
+from fsl_async.wire.pieces import parts_of
 from fsl_async.wire.public_part import Layout
 from parties.server.clients.deposits import Deposit, assemble, check_seed, keep, session_trees
 from parties.server.replies import Reply, RequestRefusedError, ReserveMemory

@@ -17,11 +17,11 @@ from fsl_async.bounds import verifier_bytes
 from fsl_async.config import RoundConfig
 from fsl_async.task import LARGEST_CLIENTS, ProtocolName, Task
 from fsl_async.union import union_task
-from fsl_async.wire.client_names import LONGEST_PACKED_NAME
 from fsl_async.wire.codec import bulk_overhead
 from fsl_async.wire.messages import Forward
+from fsl_async.wire.peer_lists import LONGEST_PACKED_NAME
+from fsl_async.wire.pieces import list_bytes, longest_piece
 from fsl_async.wire.public_part import Layout, counts_bytes
-from fsl_async.wire.share_pieces import list_bytes, longest_piece
 from parties.compute import ComputeLane
 from parties.outcome import ENTRY_BYTES
 from parties.server.clients.deposits import Deposit, named, wrong_form

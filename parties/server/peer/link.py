@@ -17,8 +17,7 @@ from typing import Protocol, TypeAlias
 import trio
 
 from fsl_async.digests import Buffer
-from fsl_async.error_groups import leaves
-from fsl_async.errors import ChannelError
+from fsl_async.errors import ChannelError, leaves
 from fsl_async.wire.codec import Received, decode, encode
 from fsl_async.wire.messages import FromPeer, Message
 from parties.concurrency import RecurringEvent

@@ -27,7 +27,7 @@ from fsl_async.protocols.reconciliation import (
 )
 from fsl_async.wire.messages import Known
 from parties.events import Observer, Warned
-from parties.identity.served import are_marks
+from parties.identity.handshake import are_marks
 from parties.outcome import Aborted, RoundReport
 from parties.server.peer.link import PeerLink
 from parties.server.round.drawing import SampleRun

@@ -14,7 +14,6 @@ from fsl_async.bounds import terms_of
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event, UnexpectedEvent
-from fsl_async.wire.client_digests import ClientDigests, unpack_digests
 from fsl_async.wire.messages import (
     Abort,
     AskPieces,
@@ -29,8 +28,9 @@ from fsl_async.wire.messages import (
     Share,
     SharePiece,
 )
+from fsl_async.wire.peer_lists import ClientDigests, unpack_digests
+from fsl_async.wire.pieces import spans_of
 from fsl_async.wire.public_part import OpenedRows
-from fsl_async.wire.share_pieces import spans_of
 from parties.events import SubmissionIn, Warned
 from parties.outcome import Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.evidence import Evidence, seen_in, strangers_in

@@ -19,7 +19,7 @@ from fsl_async.protocols.machine import UnexpectedEvent
 from parties.concurrency import RecurringEvent
 from parties.server.replies import ContradictionError, RequestRefusedError
 from parties.server.store_layout import KnownPart, RequestKey
-from parties.storage.decoding import replaying
+from parties.storage.store import replaying
 
 NOTHING_YET = assembly.Expecting()
 """The state of every request of which nothing has come."""

@@ -20,8 +20,8 @@ from fsl_async.server.sum_limits import ContributionCheck
 from fsl_async.server.sums import numbered
 from fsl_async.task import Task
 from fsl_async.union import union_rows
+from fsl_async.wire.pieces import Span
 from fsl_async.wire.public_part import OpenedRows
-from fsl_async.wire.share_pieces import Span
 from parties.outcome import LazyArrays, Model
 from parties.server.round.engine import RoundStart
 

@@ -33,8 +33,8 @@ from fsl_async.protocols.machine import Event
 from fsl_async.ring import Ring
 from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.server.contributors import FalseCountError, check_counts, opened_rows
+from fsl_async.wire.pieces import Span, piece_digest, spans_of
 from fsl_async.wire.public_part import ALL_ROWS, OpenedRows
-from fsl_async.wire.share_pieces import Span, piece_digest, spans_of
 from parties.compute import ComputeLane
 from parties.events import Evaluated
 from parties.identity.keys import Identity

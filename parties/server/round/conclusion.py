@@ -25,8 +25,8 @@ from fsl_async.server.rules import NoWeightError, OwnRuleError, average_and_step
 from fsl_async.server.sum_limits import BeyondNormsError, ExcessError
 from fsl_async.server_rules import OwnRule
 from fsl_async.union import UnionBlock, describe_union, pack_union
+from fsl_async.wire.pieces import spans_of
 from fsl_async.wire.public_part import OpenedRows
-from fsl_async.wire.share_pieces import spans_of
 from parties.events import Warned
 from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.evidence import Evidence, either

@@ -18,20 +18,19 @@ import trio
 
 from fsl_async.config import Draw
 from fsl_async.errors import PeerViolationError, StorageError
+from fsl_async.options.taking_part import sample_digest, secret_of
 from fsl_async.protocols import sampling as protocol
 from fsl_async.protocols.machine import UnexpectedEvent
 from fsl_async.protocols.toss import Tossed
-from fsl_async.sample import sample_digest, secret_of
 from fsl_async.secrecy import Discreet
 from fsl_async.task import LARGEST_CLIENTS, Task
-from fsl_async.wire.client_names import unpack_names
 from fsl_async.wire.messages import AskedList
+from fsl_async.wire.peer_lists import unpack_names
 from parties.concurrency import RecurringEvent
 from parties.server.limits import Schedule
 from parties.server.peer.link import PeerLink
 from parties.server.store_layout import round_prefix
-from parties.storage.decoding import decode_stored, replaying
-from parties.storage.store import DAMAGED, Put, Record, Store
+from parties.storage.store import DAMAGED, Put, Record, Store, decode_stored, replaying
 
 LAST = "last-sample"
 

@@ -16,9 +16,9 @@ from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
 from fsl_async.protocols.ending import Send, Stored
-from fsl_async.wire.held_parts import mark_of
 from fsl_async.wire.messages import AskPieces, Forward, Held, HeldParts, SharePiece
-from fsl_async.wire.share_pieces import packed_pieces
+from fsl_async.wire.peer_lists import mark_of
+from fsl_async.wire.pieces import packed_pieces
 from parties.compute import ComputeLane
 from parties.server.peer.link import PeerLink
 from parties.server.round.records import RoundRecords

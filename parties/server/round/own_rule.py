@@ -27,15 +27,13 @@ import msgspec
 import trio
 
 from fsl_async.config import RoundConfig
-from fsl_async.error_groups import sole_error
-from fsl_async.errors import MisuseError
+from fsl_async.errors import MisuseError, sole_error
 from fsl_async.server_rules import OwnRule
 from fsl_async.task import Task
 from parties.events import Observer, Warned
 from parties.outcome import Done, Model, SumRefused
 from parties.server.stored_arrays import ArrayForm, forms, keyed, puts, stored, under
-from parties.storage.decoding import decode_stored
-from parties.storage.store import Change, Put, Store
+from parties.storage.store import Change, Put, Store, decode_stored
 
 
 def own_rule(task: Task, given: OwnRule | None = None) -> OwnRule | None:

@@ -56,9 +56,8 @@ from parties.server.store_layout import (
     round_prefix,
 )
 from parties.storage.blobs.blobs import Blobs, HarmedBlobError
-from parties.storage.blobs.in_store import StoreBlobs
-from parties.storage.decoding import decode_stored
-from parties.storage.store import Change, Keep, Put, Record, Store
+from parties.storage.blobs.memory import StoreBlobs
+from parties.storage.store import Change, Keep, Put, Record, Store, decode_stored
 
 LOAN_BYTES: Final = 128 << 20
 """Room in memory for public parts that only their carrier has stored."""

@@ -22,8 +22,8 @@ from fsl_async.protocols.ending import CloseRound
 from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later, held_back
 from fsl_async.protocols.reconciliation import Round
 from fsl_async.task import ProtocolName
-from fsl_async.wire.held_parts import mark_of, packed_marks, read_marks
 from fsl_async.wire.messages import OfRound
+from fsl_async.wire.peer_lists import mark_of, packed_marks, read_marks
 from parties.events import RoundMoved, Warned
 from parties.outcome import Model, RoundOutcome, RoundReport
 from parties.server.replies import RequestRefusedError
@@ -38,8 +38,7 @@ from parties.server.round.serving import Serving
 from parties.server.round.waiting import Stopwatch, Timers, waiting_for
 from parties.server.store_layout import KnownPart
 from parties.status import PastRound, RoundStatus
-from parties.storage.decoding import decode_stored, replaying
-from parties.storage.store import Record
+from parties.storage.store import Record, decode_stored, replaying
 
 ProtocolDriver: TypeAlias = Aggregation | Serving
 

@@ -28,7 +28,7 @@ from fsl_async.digests import DIGEST_BYTES, Buffer, same
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import ssa
 from fsl_async.task import Task
-from fsl_async.wire.share_pieces import Span, packed_pieces, piece_digest, share_digest, unpacked_pieces
+from fsl_async.wire.pieces import Span, packed_pieces, piece_digest, share_digest, unpacked_pieces
 from parties.compute import ComputeLane
 from parties.server.round.reading import altered
 from parties.storage.blobs.blobs import Blobs

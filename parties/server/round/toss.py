@@ -19,8 +19,7 @@ from fsl_async.randomness import Randomness
 from fsl_async.wire.messages import TossCommitment, TossReveal
 from parties.server.peer.link import PeerLink
 from parties.server.store_layout import round_prefix
-from parties.storage.decoding import decode_stored, replaying
-from parties.storage.store import DAMAGED, Put, Record, Store
+from parties.storage.store import DAMAGED, Put, Record, Store, decode_stored, replaying
 
 LAST = "last-toss"
 

@@ -21,8 +21,7 @@ from parties.server.round.engine import RoundStart
 from parties.server.round.records import RoundRecords
 from parties.server.round.services import RoundServices
 from parties.status import RoundTimes
-from parties.storage.decoding import decode_stored
-from parties.storage.store import Put, Store
+from parties.storage.store import Put, Store, decode_stored
 
 
 class Timers:

@@ -7,6 +7,8 @@ A store keeps what is small, and refers to blobs by their names. Rules, which ca
   what a crash has left between the two.
 - A blob is written once. Whoever reads one back compares it with a digest that the store has.
 
+Names are parts between slashes:
+
     await blobs.put("round-00000012/parts/alice/submit-0/5f…", part)
     await store.commit(Record(…))
     await blobs.read("round-00000012/parts/alice/submit-0/5f…", 0, 4096)
@@ -18,9 +20,54 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from fsl_async.digests import Buffer
-from fsl_async.errors import StorageError
+from fsl_async.errors import MisuseError, StorageError
 
-__all__ = ["Blobs", "BlobsAwayError", "HarmedBlobError", "Usage"]
+__all__ = [
+    "LONGEST_NAME",
+    "Blobs",
+    "BlobsAwayError",
+    "HarmedBlobError",
+    "Usage",
+    "checked",
+    "checked_prefix",
+    "is_below",
+]
+
+LONGEST_NAME = 1_024
+"""Characters of a name."""
+
+
+def checked(name: str) -> str:
+    """A name that can name a blob.
+
+    Raises:
+        MisuseError: it is empty or too long, has an empty part, one of dots alone, or a character that is not printable
+            ASCII.
+    """
+    parts = name.split("/")
+    wrong = not name.isascii() or not name.isprintable() or "\\" in name or len(name) > LONGEST_NAME
+    if wrong or any(not part.strip(".") for part in parts):
+        raise MisuseError(
+            f"{name!r} cannot name a blob: parts of printable ASCII between slashes, none empty or of dots alone, "
+            f"{LONGEST_NAME} characters in all"
+        )
+    return name
+
+
+def checked_prefix(prefix: str) -> str:
+    """A prefix that stands for one blob, or for all below a folder: empty, or a name with or without a last slash.
+
+    Raises:
+        MisuseError: no blob's name can begin with it.
+    """
+    if prefix:
+        checked(prefix.removesuffix("/"))
+    return prefix
+
+
+def is_below(name: str, prefix: str) -> bool:
+    """Whether erasing a prefix erases the blob of that name."""
+    return name == prefix or not prefix or (prefix.endswith("/") and name.startswith(prefix))
 
 
 class BlobsAwayError(StorageError):

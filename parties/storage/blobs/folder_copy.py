@@ -13,8 +13,7 @@ from pathlib import Path
 
 from fsl_async.errors import StorageError
 from parties.files.disk import refused, sync_folder
-from parties.storage.blobs.folder import ERASED, PASSING
-from parties.storage.blobs.folder_owner import OWNER
+from parties.storage.blobs.folder import ERASED, OWNER, PASSING
 
 __all__ = ["copy_folder"]
 

@@ -30,9 +30,8 @@ from obstore.store import from_url
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import MisuseError, StorageError
-from parties.storage.blobs.blobs import Blobs, BlobsAwayError, Usage
+from parties.storage.blobs.blobs import Blobs, BlobsAwayError, Usage, checked, checked_prefix
 from parties.storage.blobs.memory import missing, too_short
-from parties.storage.blobs.names import checked, checked_prefix
 from parties.storage.store import same_bytes
 from transport.needs_trio import NeedsTrio
 

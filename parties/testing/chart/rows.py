@@ -1,11 +1,11 @@
-"""The rows of a sequence chart, independent of how they are drawn."""
+"""The rows of a sequence chart, independent of how they are drawn, and short texts that cannot spoil a line."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Arrow", "Look", "Mark", "Row"]
+__all__ = ["Arrow", "Look", "Mark", "Row", "cut", "plain", "size_text"]
 
 
 class Look(Enum):
@@ -60,3 +60,21 @@ class Row:
         """The parties whose lines it touches."""
         drawn = self.drawn
         return (drawn.sender, drawn.receiver) if isinstance(drawn, Arrow) else (drawn.party,)
+
+
+def size_text(size: int) -> str:
+    """A number of bytes, as text with two or three digits."""
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.0f} {name}" if size >= 100 * unit else f"{size / unit:.1f} {name}"
+    return f"{size} B"
+
+
+def plain(text: str) -> str:
+    """Text without line ends and control characters, because text from peers may contain anything."""
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+
+
+def cut(text: str, room: int) -> str:
+    """The beginning of a text, at most `room` characters long and without control characters."""
+    return plain(text if len(text) <= room else f"{text[: max(room - 1, 0)]}…")

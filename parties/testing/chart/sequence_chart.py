@@ -8,24 +8,63 @@ In a world of rounds S0 is on the left, S1 on the right and the clients are betw
 or ends at an edge, where its name and size are shown; in a laboratory parties stand in the order in which they start.
 An arrow is at the time at which its message was sent; the network may deliver it later. One that ends in × was lost:
 its connection broke, or a party was dead. The line of a process is interrupted while it does not run.
+
+`save` writes several charts into one file; an HTML page needs no other file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
 from typing import Protocol
 
 from fsl_async.wire.codec import encode
-from parties.testing.chart import html as chart_html
 from parties.testing.chart import svg as chart_svg
 from parties.testing.chart import text as chart_text
 from parties.testing.chart.legend import Legend
-from parties.testing.chart.rows import Arrow, Row
+from parties.testing.chart.rows import Arrow, Row, plain
 from parties.testing.story import Began, Entry, Failed, Killed, Left, Lost
 from parties.watch import Note
 
-__all__ = ["Chart", "Charted"]
+__all__ = ["Chart", "Charted", "page", "save"]
+
+STYLE = """
+:root { color-scheme: light dark; }
+body { margin: 2rem; font: 16px/1.5 system-ui, sans-serif; background: #ffffff; color: #1f2933; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1rem; margin-top: 2.5rem; overflow-wrap: anywhere; }
+.chart { overflow-x: auto; }
+@media (prefers-color-scheme: dark) { body { background: #0f1419; color: #e4e8ec; } }
+"""
+
+
+def page(title: str, pictures: Sequence[tuple[str, str]]) -> str:
+    """The page.
+
+    Args:
+        title: the page's heading.
+        pictures: for each chart its heading and its SVG; of a single one the heading is not repeated.
+    """
+    parts = [
+        "<!doctype html>",
+        '<html lang="en">',
+        '<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{_safe(title)}</title>",
+        f"<style>{STYLE}</style>",
+        f"<h1>{_safe(title)}</h1>",
+    ]
+    for heading, picture in pictures:
+        if heading != title:
+            parts.append(f"<h2>{_safe(heading)}</h2>")
+        parts.append(f'<div class="chart" tabindex="0" role="region" aria-label="{_safe(heading)}">\n{picture}</div>')
+    return "\n".join([*parts, "</html>", ""])
+
+
+def _safe(text: str) -> str:
+    return escape(plain(text))
+
 
 _BULK_HEADER = 5
 
@@ -106,7 +145,7 @@ class Chart:
 
     def html(self, title: str = "Sequence chart") -> str:
         """The picture in a page of its own, for light and dark screens; needs no other file."""
-        return chart_html.page(title, [(title, self.svg(title))])
+        return page(title, [(title, self.svg(title))])
 
     def __str__(self) -> str:
         return self.text()
@@ -138,3 +177,28 @@ def _rows(entries: Sequence[Entry], legend: Legend) -> Iterator[Row]:
 def _arrow(note: Note, label: str, *, lost: bool) -> Arrow:
     head = sum(len(part) for part in encode(note.message))
     return Arrow(note.sender, note.receiver, label, head + note.bulk + (_BULK_HEADER if note.bulk else 0), lost)
+
+
+def save(path: Path, charts: Sequence[tuple[str, Chart]]) -> list[Path]:
+    """Write charts as the file's name says: text or a page with all of them, or one picture for each.
+
+    Args:
+        path: ends in .txt, .html or .svg; of several pictures, the second is in `name-2.svg`.
+        charts: each with its heading.
+
+    Returns:
+        The files that were written.
+    """
+    match path.suffix:
+        case ".svg":
+            paths = [path, *(path.with_stem(f"{path.stem}-{number}") for number in range(2, len(charts) + 1))]
+            for each, (name, chart) in zip(paths, charts, strict=False):
+                each.write_text(chart.svg(name), encoding="utf-8")
+            return paths[: len(charts)]
+        case ".html":
+            title = charts[0][0] if len(charts) == 1 else f"{len(charts)} sequence charts"
+            written = page(title, [(name, chart.svg(name)) for name, chart in charts])
+        case _:
+            written = "\n\n".join(f"{plain(name)}\n\n{chart.text()}" for name, chart in charts) + "\n"
+    path.write_text(written, encoding="utf-8")
+    return [path]

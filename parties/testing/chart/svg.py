@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from xml.etree import ElementTree
 
-from parties.testing.chart.labels import cut, plain, size_text
-from parties.testing.chart.rows import Arrow, Look, Mark, Row
+from parties.testing.chart.rows import Arrow, Look, Mark, Row, cut, plain, size_text
 
 __all__ = ["drawn"]
 

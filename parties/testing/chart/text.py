@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from parties.testing.chart.labels import cut, size_text
-from parties.testing.chart.rows import Arrow, Mark, Row
+from parties.testing.chart.rows import Arrow, Mark, Row, cut, size_text
 
 __all__ = ["drawn"]
 

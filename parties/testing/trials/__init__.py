@@ -10,9 +10,8 @@ from parties.testing.trials.case import Case, Violation
 from parties.testing.trials.checks import CHECKS, check_all
 from parties.testing.trials.drawing import draw
 from parties.testing.trials.members import Member
-from parties.testing.trials.running import Malice, Verdict, run
+from parties.testing.trials.running import Malice, Verdict, run, shrink
 from parties.testing.trials.scenario import Scenario, Trial
-from parties.testing.trials.shrinking import shrink
 
 __all__ = [
     "CHECKS",

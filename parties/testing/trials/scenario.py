@@ -10,8 +10,8 @@ import msgspec
 from fsl_async import Task
 from fsl_async.server import slicing
 from fsl_async.server.slicing import LEAVES_OF_GROUP
-from fsl_async.wire import share_pieces
-from fsl_async.wire.share_pieces import LONGEST_PIECE
+from fsl_async.wire import pieces
+from fsl_async.wire.pieces import LONGEST_PIECE
 from parties.testing.round_faults import Fault
 
 __all__ = ["LATE_FROM", "MILLION", "NAMES", "Scenario", "Trial", "is_late"]
@@ -67,9 +67,9 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @contextmanager
 def in_pieces(scenario: Scenario) -> Iterator[None]:
     """Cut shares into pieces, and bins into groups, of the scenario's sizes."""
-    before = share_pieces.LONGEST_PIECE, slicing.LEAVES_OF_GROUP
-    share_pieces.LONGEST_PIECE, slicing.LEAVES_OF_GROUP = scenario.piece, scenario.group
+    before = pieces.LONGEST_PIECE, slicing.LEAVES_OF_GROUP
+    pieces.LONGEST_PIECE, slicing.LEAVES_OF_GROUP = scenario.piece, scenario.group
     try:
         yield
     finally:
-        share_pieces.LONGEST_PIECE, slicing.LEAVES_OF_GROUP = before
+        pieces.LONGEST_PIECE, slicing.LEAVES_OF_GROUP = before

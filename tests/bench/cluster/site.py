@@ -27,9 +27,9 @@ from fsl_async.errors import FslError, MisuseError
 from fsl_async.server.aggregation import Aggregate
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.cluster.crew import Crew
+from parties.cluster.engine import PassesOnWorkers
 from parties.cluster.orders import Brief
 from parties.cluster.partial_sum import ClusterSum, Naming, Pace
-from parties.cluster.passes import PassesOnWorkers
 from parties.commands.bench.spent import spent_by
 from parties.commands.bench.workload import PROOF_KEY, Case, client_of
 from parties.commands.demo.cluster import write_cluster

@@ -18,8 +18,7 @@ from typing import Any
 
 import trio
 
-from fsl_async.error_groups import sole_error
-from fsl_async.errors import FslError, MisuseError
+from fsl_async.errors import FslError, MisuseError, sole_error
 from parties.cluster.partial_sum import ClusterSum, Pace
 from parties.commands.bench.machine import cores
 from parties.commands.bench.spent import require_proc, spent_by

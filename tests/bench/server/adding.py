@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fsl_async.errors import FslError
 from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.server.batch import at_once
-from fsl_async.wire.share_pieces import spans_of
+from fsl_async.wire.pieces import spans_of
 from parties.commands.bench.machine import cores, run_all
 from parties.commands.bench.workload import Case, add_together, aggregate, client_of
 from tests.bench.crowd import crowd_round

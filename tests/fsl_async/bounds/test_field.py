@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fsl_async.bounds.client import TRIALS, four_squares
 from fsl_async.bounds.field import FIELD_255, FIELD_321, Field, field_of, invert_all, lagrange
-from fsl_async.bounds.four_squares import TRIALS, four_squares
-from fsl_async.bounds.gram import gram
+from fsl_async.bounds.sum_of_squares import gram
 from fsl_async.randomness import SeededSource
 from tests.support.reference_bounds import interpolate
 

@@ -8,7 +8,7 @@ import pytest
 
 from fsl_async import Dense, MisuseError, Ring, Sparse, Task
 from fsl_async.bounds import BoundTerms, terms_of
-from fsl_async.bounds.refusals import Wanted
+from fsl_async.bounds.of_task import Wanted
 from fsl_async.bounds.terms import LIMITS
 from fsl_async.wire.public_part import forests_of
 

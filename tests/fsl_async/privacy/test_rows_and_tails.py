@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fsl_async import kernels
-from fsl_async.privacy.tails import largest_noise, noise_norm
+from fsl_async.privacy.doses import largest_noise, noise_norm
 from fsl_async.privacy.threshold import SCALE, kept_rows, quantile, threshold
 
 KEY = bytes(range(16))

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from fsl_async.protocols import ending, entry
-from fsl_async.protocols.catalogue import machines
 from fsl_async.protocols.machine import Event, Machine, State, UnexpectedEvent, accepted_later
+from parties.testing.machines import machines
 from tests.support.cases import in_turn
 from tests.support.machine_scenes import SCENES, Scene
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 
-from fsl_async.protocols.catalogue import machines
 from fsl_async.protocols.ending import RoundState
 from fsl_async.protocols.machine import Event, PeerEvent, State
 from fsl_async.protocols.psr.client import OfSession
 from fsl_async.protocols.ssa.states import Listing
+from parties.testing.machines import machines
 
 STORED = {
     "assembly": "Assembled Direct DirectOnly Expecting Mismatched Public PublicOnly",

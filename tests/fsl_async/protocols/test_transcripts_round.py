@@ -50,8 +50,8 @@ from fsl_async.protocols.ssa import (
     share_commitment,
     step,
 )
-from fsl_async.wire.client_digests import pack_digests, unpack_digests
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
+from fsl_async.wire.peer_lists import pack_digests, unpack_digests
 from tests.support.cases import in_turn
 from tests.support.machine_scenes import (
     ALICE,

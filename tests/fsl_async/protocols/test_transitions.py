@@ -17,13 +17,13 @@ import pytest
 
 from fsl_async import FslError, Ring, Sparse, Task
 from fsl_async.protocols import assembly, entry, epochs, partials, psr, psu, sampling, ssa, toss
-from fsl_async.protocols.catalogue import machines
 from fsl_async.protocols.machine import Event, State
 from fsl_async.protocols.psr import client as psr_client
 from fsl_async.protocols.psu import client as psu_client
 from fsl_async.protocols.ssa import client as ssa_client
 from fsl_async.union import UnionBlock
 from parties import simulate
+from parties.testing.machines import machines
 from tests.support.machine_scenes import ALLOWED, config_of, key, sampling_terms
 
 MACHINES = list(machines().values())

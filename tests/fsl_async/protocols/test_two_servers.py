@@ -63,9 +63,9 @@ from fsl_async.protocols.ssa import (
     effects,
     step,
 )
-from fsl_async.wire.client_digests import unpack_digests
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, FromPeer, Proofs, RosterList, RowCounts, Share
+from fsl_async.wire.peer_lists import unpack_digests
 from tests.support.machine_scenes import key
 
 CLIENTS = ("alice", "bob", "carol", "dave")

@@ -23,8 +23,8 @@ from fsl_async.server.aggregation import Aggregate, Claim, Submission
 from fsl_async.server.batch import MOST_BYTES, MOST_SUBMISSIONS, at_once, held_bytes
 from fsl_async.server.slicing import Range, shared_out, tiles
 from fsl_async.server.sums import UnionSum
+from fsl_async.wire.pieces import spans_of
 from fsl_async.wire.public_part import Trees
-from fsl_async.wire.share_pieces import spans_of
 from tests.support.machine_scenes import key
 from tests.support.rounds import Draw, Round, add
 

@@ -19,9 +19,9 @@ from fsl_async.geometry import RowNumbers
 from fsl_async.randomness import SeededSource
 from fsl_async.ring import Elements
 from fsl_async.server.aggregation import Aggregate, Claim, Submission
+from fsl_async.server.batch import TreeTotals
 from fsl_async.server.slicing import ForestSlice
 from fsl_async.server.sums import UnionSum
-from fsl_async.server.tree_totals import TreeTotals
 from fsl_async.wire.public_part import ForestKey, Trees, forests_of
 from tests.support.cases import in_turn
 from tests.support.machine_scenes import key

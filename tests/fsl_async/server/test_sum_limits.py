@@ -10,7 +10,7 @@ import pytest
 
 from fsl_async import Dense, Privacy, Ring, Sparse, Task
 from fsl_async.bounds import terms_of
-from fsl_async.privacy.tails import noise_norm
+from fsl_async.privacy.doses import noise_norm
 from fsl_async.server.sum_limits import BeyondNormsError, ExcessError, check_contributions, largest_square
 
 CLIENTS = 7

@@ -13,7 +13,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.ring import Elements
 from fsl_async.server import aggregation
 from fsl_async.server.aggregation import Claim, Submission
-from fsl_async.server.tree_totals import TreeTotals
+from fsl_async.server.batch import TreeTotals
 from fsl_async.wire.public_part import Trees, forests_of
 from tests.support.rounds import Draw, Round, add
 

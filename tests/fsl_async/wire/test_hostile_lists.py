@@ -16,7 +16,7 @@ from fsl_async.merkle import RosterTree
 from fsl_async.options.running import LARGEST_BLOCKS
 from fsl_async.options.taking_part import LARGEST_NAMED
 from fsl_async.union import UnionBlock
-from fsl_async.wire.client_digests import pack_digests, unpack_digests
+from fsl_async.wire.peer_lists import pack_digests, unpack_digests
 from parties.outcome import Done, SumRefused
 from parties.statement import Statement, longest_statement
 

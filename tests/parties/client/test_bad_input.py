@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import trio
 
-from fsl_async.error_groups import leaves
-from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError
+from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, leaves
 from fsl_async.ring import Ring, RingIntegers
 from fsl_async.task import Sparse
 from fsl_async.wire.codec import CONTROL_LIMIT, decode, encode
 from fsl_async.wire.messages import FromClient, FromServer, Hint, Receipt, Retrieve, Submit
 from parties import Client, Identity, RequestDeniedError, simulate
-from parties.identity.credentials import Credentials
+from parties.identity.handshake import Credentials
 from parties.identity.keys import key_prefix
 from tests.support.cases import in_turn
 from tests.support.shop import (

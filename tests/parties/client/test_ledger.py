@@ -10,7 +10,7 @@ import pytest
 
 from fsl_async import Dense, MisuseError, Privacy, Ring, Task
 from parties import BudgetSpentError, Client, ClientOutcome, MemoryStore, Network, RoundClosedError, simulate
-from parties.client.ledger import check_budget, is_given_back, privacy_spent
+from parties.client.outcomes import check_budget, is_given_back, privacy_spent
 from tests.support.shop import interrupt_submissions
 
 PRIVACY = Privacy(noise=4.0, delta=1e-6, budget=1.7)

@@ -10,7 +10,7 @@ import pytest
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.errors import MisuseError, PeerViolationError
-from fsl_async.wire import block_parts
+from fsl_async.wire import pieces
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import Block, Download, FromServer, Hint, Message, Recall, Refused, Retrieve, Submit
 from parties import RequestDeniedError, simulate
@@ -211,7 +211,7 @@ async def test_a_connection_that_is_lost_meanwhile_is_made_again(autojump_clock)
 
 
 async def test_a_block_moves_in_parts_that_are_counted_one_by_one(monkeypatch) -> None:
-    monkeypatch.setattr(block_parts, "LONGEST_PART", 1000)
+    monkeypatch.setattr(pieces, "LONGEST_PART", 1000)
     async with simulate(TASK, model(), seed=1) as net, net.client("carol") as carol:
         for _ in range(16):
             np.testing.assert_array_equal((await carol.retrieve({"items": ...}))["items"], TABLE)

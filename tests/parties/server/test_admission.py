@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from fsl_async.errors import MisuseError, StorageError
-from parties.identity.credentials import Credentials
+from parties.identity.handshake import Credentials
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
 from parties.identity.tokens import MOST_TOKENS, TokenBook, add_tokens, new_tokens, read_token, voucher

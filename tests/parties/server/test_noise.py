@@ -14,7 +14,7 @@ from fsl_async import Dense, Privacy, Ring, Sparse, Task
 from fsl_async.privacy.threshold import kept_rows
 from fsl_async.protocols.ending import CloseRound
 from fsl_async.wire.messages import Commitment, Share
-from fsl_async.wire.share_pieces import Span
+from fsl_async.wire.pieces import Span
 from parties import MemoryStore, Network, SumRefusedError, simulate
 from parties.client.client import Client
 from parties.events import PrivacyCharged, Warned

@@ -21,7 +21,7 @@ from fsl_async.errors import MisuseError, StorageError
 from parties.commands.application import main
 from parties.deployment.watched_files import watched_clients
 from parties.events import Revoked, ServerEvent, Warned
-from parties.identity.credentials import Credentials
+from parties.identity.handshake import Credentials
 from parties.identity.keys import Identity, PublicIdentity
 from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook, read_token, voucher

@@ -18,7 +18,7 @@ from fsl_async.wire.messages import AskOutcome, AskTask, Enter, Receipt, TaskIs
 from parties.deployment.connecting import connect
 from parties.deployment.server import server_setup
 from parties.files.models import save_model
-from parties.identity.credentials import Credentials
+from parties.identity.handshake import Credentials
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook, add_tokens, read_token, voucher

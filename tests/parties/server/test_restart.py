@@ -15,7 +15,7 @@ import trio
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.errors import StorageError
 from fsl_async.protocols import ssa
-from fsl_async.wire import share_pieces
+from fsl_async.wire import pieces
 from parties.client.client import Client
 from parties.compute import InlineLane
 from parties.events import Resumed, ServerEvent
@@ -215,7 +215,7 @@ async def test_a_share_of_many_pieces_goes_on_where_a_killed_server_has_left_it(
     index: int, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each piece that is formed or taken is a commit of its own: 17 of either server's share."""
-    monkeypatch.setattr(share_pieces, "LONGEST_PIECE", 64)
+    monkeypatch.setattr(pieces, "LONGEST_PIECE", 64)
     seed = 20261123
     async with house(seed) as home, clients(home) as joined:
         before = home.disks[index].commits

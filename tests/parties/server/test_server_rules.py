@@ -15,8 +15,7 @@ import pytest
 import trio
 
 from fsl_async import Adam, Dense, MisuseError, Momentum, Ring, RoundFacts, Sparse, Task
-from fsl_async.error_groups import leaves
-from fsl_async.errors import PeerViolationError
+from fsl_async.errors import PeerViolationError, leaves
 from fsl_async.protocols import ssa
 from fsl_async.server.rules import average_and_step, describe_state
 from parties import MemoryStore, Server, SumRefusedError, simulate

@@ -9,15 +9,13 @@ import pytest
 import trio
 import trio.lowlevel
 
-from fsl_async.error_groups import leaves
-from fsl_async.errors import ChannelError, MisuseError
+from fsl_async.errors import ChannelError, MisuseError, leaves
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import AskTask
 from parties.events import PeerMet, SubmissionIn, Warned
-from parties.identity.credentials import Credentials
+from parties.identity.handshake import Credentials, are_marks, served, serves
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry, Revocation
-from parties.identity.served import are_marks, served, serves
 from parties.server.admission import Anyone
 from parties.server.limits import ConversationLimits
 from parties.storage.store import Change, DiskFullError, MemoryStore, Record, StoreLostError

@@ -144,7 +144,7 @@ class Probed(queue.SimpleQueue):
 
 def test_a_call_that_comes_while_the_loop_looks_for_one_is_carried_out(monkeypatch):
     probed = Probed()
-    monkeypatch.setattr("parties.simulation.pausing.queue", SimpleNamespace(SimpleQueue=lambda: probed))
+    monkeypatch.setattr("parties.simulation.stage.queue", SimpleNamespace(SimpleQueue=lambda: probed))
     models: list[object] = []
     with simulate_blocking(TASK, model(), 1) as net:
         for number in range(3):

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from fsl_async import Dense, FslError, MisuseError, PeerViolationError, Ring, Sparse, Task, geometry
-from fsl_async.error_groups import leaves
+from fsl_async.errors import leaves
 from fsl_async.protocols import epochs
 from fsl_async.server.aggregation import Submission
 from fsl_async.union import union_rows

@@ -31,8 +31,7 @@ from parties.server.round.toss import TossRun
 from parties.server.round.waiting import Measured, Stopwatch
 from parties.server.sessions import Sessions, StoredOrigin
 from parties.status import PastRound, RoundTimes
-from parties.storage.decoding import decode_stored
-from parties.storage.store import MemoryStore, Put, Record, Store
+from parties.storage.store import MemoryStore, Put, Record, Store, decode_stored
 from tests.support.cases import in_turn
 
 TASK = Task(

@@ -10,8 +10,7 @@ from math import inf
 import pytest
 import trio
 
-from fsl_async.error_groups import leaves
-from fsl_async.errors import ChannelError, StorageError
+from fsl_async.errors import ChannelError, StorageError, leaves
 from fsl_async.protocols.machine import Event
 from fsl_async.protocols.ssa import GraceOver, Submitted
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes

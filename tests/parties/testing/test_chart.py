@@ -9,8 +9,7 @@ import pytest
 from fsl_async.wire.messages import Abort, AskTask, Forward, Refused
 from parties.events import BudgetMoved, RoundMoved, RoundOpened, Violated, Warned
 from parties.testing import AtCommit, AtTime, Chart, Crash, Cut, World
-from parties.testing.chart.labels import size_text
-from parties.testing.chart.rows import Arrow, Mark
+from parties.testing.chart.rows import Arrow, Mark, size_text
 from parties.testing.round_legend import RoundLegend
 from parties.testing.story import Began, Entry, Failed, Killed, Left
 from parties.watch import Note

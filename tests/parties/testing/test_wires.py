@@ -16,8 +16,7 @@ from fsl_async.wire.messages import Hint
 from parties.testing import Cut, Delay, Fault, Partition
 from parties.testing.injector import LATENCY, Injector
 from parties.testing.processes import KilledError, Life, Process
-from parties.testing.round_faults import Straggle
-from parties.testing.stragglers import Stragglers
+from parties.testing.round_faults import Straggle, Stragglers
 from parties.testing.wires import BUFFER_SIZE, Broken, Connection, NetworkConditions, Wires
 from tests.support.cases import in_turn
 from transport.errors import UnreachableError

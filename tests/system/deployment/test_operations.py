@@ -20,7 +20,7 @@ import trio
 
 from fsl_async.errors import ChannelError
 from parties.files.models import load_model, save_model
-from parties.identity.credentials import Credentials
+from parties.identity.handshake import Credentials
 from parties.identity.keys import Identity
 from parties.settings.task_file import Deployment
 from tests import ROOT

@@ -13,7 +13,7 @@ import trio
 
 from fsl_async.errors import MisuseError
 from parties.compute import InlineLane
-from parties.identity.credentials import Credentials
+from parties.identity.handshake import Credentials
 from transport import AuthenticationError, ChannelClosedError, Kind, Role
 from transport.channel import Introduction, SecureChannel
 from transport.errors import ChannelError, MessageTooLongError

@@ -15,9 +15,9 @@ import msgspec
 from fsl_async.errors import PeerViolationError
 from fsl_async.protocols import assembly, epochs, sampling, ssa, toss
 from fsl_async.protocols.machine import Event, UnexpectedEvent
-from fsl_async.wire.client_digests import unpack_digests
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, FromPeer, Proofs, RosterList, RowCounts, Share
+from fsl_async.wire.peer_lists import unpack_digests
 
 from .message_parsers import PEER_MESSAGES
 from .parser import SLOW, Parser

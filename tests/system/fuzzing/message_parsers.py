@@ -17,8 +17,6 @@ from fsl_async.merkle import RosterTree
 from fsl_async.server.contributors import FalseCountError, check_counts, opened_rows
 from fsl_async.task import Task
 from fsl_async.union import UnionBlock, pack_union, unpack_union
-from fsl_async.wire.client_digests import pack_digests, unpack_digests
-from fsl_async.wire.client_names import pack_names, unpack_names
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import (
     Abort,
@@ -56,8 +54,9 @@ from fsl_async.wire.messages import (
     TossCommitment,
     TossReveal,
 )
+from fsl_async.wire.peer_lists import pack_digests, pack_names, unpack_digests, unpack_names
 from fsl_async.wire.public_part import Layout, Trees, counts_bytes, first_padding, share_bytes
-from parties.identity.credentials import Credentials
+from parties.identity.handshake import Credentials
 from parties.identity.keys import verify
 from parties.identity.tokens import read_token
 from parties.outcome import Done

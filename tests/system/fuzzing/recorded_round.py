@@ -17,7 +17,7 @@ from fsl_async.errors import StorageError
 from fsl_async.protocols import psr, ssa
 from fsl_async.protocols.machine import Event
 from fsl_async.task import Task
-from fsl_async.wire.share_pieces import piece_digest, share_digest, spans_of
+from fsl_async.wire.pieces import piece_digest, share_digest, spans_of
 from parties.events import unobserved
 from parties.server.evidence import EvidenceBook
 from parties.server.ledger import PrivacyLedger
@@ -28,7 +28,7 @@ from parties.server.round.run import RoundRun
 from parties.server.round.services import RoundServices
 from parties.server.round.shares import ShareRecords
 from parties.server.storage import Standstill
-from parties.storage.blobs.in_store import StoreBlobs
+from parties.storage.blobs.memory import StoreBlobs
 from parties.storage.store import MemoryStore, Record
 
 from .channel_parsers import LaneAtOnce, at_once

@@ -20,13 +20,12 @@ import trio
 from fsl_async import Dense, FslError, Ring, Sparse, Task
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Domain
-from fsl_async.error_groups import leaves
-from fsl_async.errors import MisuseError
+from fsl_async.errors import MisuseError, leaves
 from fsl_async.protocols import ssa
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.machine import Event
 from fsl_async.wire.messages import Message
-from fsl_async.wire.share_pieces import piece_digest
+from fsl_async.wire.pieces import piece_digest
 from parties.compute import InlineLane
 from parties.identity.keys import Identity
 from parties.outcome import RoundReport

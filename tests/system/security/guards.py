@@ -103,7 +103,7 @@ ENROLMENT = "parties/server/admission.py"
 TASK_ROUTER = "parties/server/task_router.py"
 MERKLE, ROOTS = "fsl_async/merkle.py", "tests/system/security/test_roots.py"
 SEVERAL = "tests/parties/server/test_several_tasks.py"
-NOISE, ENTRIES = "transport/noise.py", "fsl_async/wire/client_digests.py"
+NOISE, ENTRIES = "transport/noise.py", "fsl_async/wire/peer_lists.py"
 ARRIVING = "parties/server/round/shares.py"
 RECORDS_OF_ROUNDS, PLACES = (f"parties/server/round/{name}.py" for name in ("records", "places"))
 RULES, RULES_TESTED = "fsl_async/server/rules.py", "tests/fsl_async/server/test_rules.py"
@@ -140,7 +140,7 @@ GUARDS = (
     ),
     Guard(
         "credentials have one encoding",
-        "parties/identity/credentials.py",
+        "parties/identity/handshake.py",
         "if credentials.encode() != payload:",
         "if False:",
         ("tests/parties/server/test_admission.py",),
@@ -274,28 +274,28 @@ GUARDS = (
     ),
     Guard(
         "bound: honest clients are counted",
-        "fsl_async/bounds/refusals.py",
+        "fsl_async/bounds/of_task.py",
         "if terms.exact and self.nonzero",
         "if False and self.nonzero",
         (BOUND_TERMS,),
     ),
     Guard(
         "bound: projections are short in the ring",
-        "fsl_async/bounds/refusals.py",
+        "fsl_async/bounds/of_task.py",
         "if not terms.exact and ROOM",
         "if False and ROOM",
         (BOUND_TERMS,),
     ),
     Guard(
         "bound: nothing wraps in the field",
-        "fsl_async/bounds/refusals.py",
+        "fsl_async/bounds/of_task.py",
         "if terms.largest_sum >= terms.field.prime:",
         "if False:",
         (BOUND_TERMS,),
     ),
     Guard(
         "bound: no sum of bounded updates wraps",
-        "fsl_async/bounds/refusals.py",
+        "fsl_async/bounds/of_task.py",
         "if self.max_clients**2 * self.payloads * terms.guaranteed_square >= 4 ** (self.ring_bits - 1):",
         "if False:",
         (BOUND_TERMS,),
@@ -487,7 +487,7 @@ GUARDS = (
     ),
     Guard(
         "who moves rows plainly in a verified task can change no more of them",
-        "fsl_async/plain_union.py",
+        "fsl_async/union.py",
         'if task.verified or task.selection == "fixed":',
         'if task.selection == "fixed":',
         ("tests/fsl_async/test_union.py", PLAIN),
@@ -711,7 +711,7 @@ GUARDS = (
     ),
     Guard(
         "marks of tasks say nothing to those who do not have them",
-        "parties/identity/served.py",
+        "parties/identity/handshake.py",
         "return digest(Domain.SERVED, task, key=salt)[:MARK_BYTES]",
         "return task[:MARK_BYTES]",
         (SEVERAL,),
@@ -1124,14 +1124,14 @@ GUARDS = (
     ),
     Guard(
         "a client submits nothing beyond its budget",
-        "parties/client/ledger.py",
+        "parties/client/outcomes.py",
         "spent.rounds >= task.privacy.rounds",
         "False",
         (LEDGER_OF_CLIENT,),
     ),
     Guard(
         "only what both servers have signed not to be opened is given back",
-        "parties/client/ledger.py",
+        "parties/client/outcomes.py",
         "return not outcome.counted and not outcome.opened and not counts_were_opened",
         "return not outcome.counted",
         (LEDGER_OF_CLIENT,),
@@ -1260,7 +1260,7 @@ GUARDS = (
     ),
     Guard(
         "marks of held parts are whole, and have a limit",
-        "fsl_async/wire/held_parts.py",
+        "fsl_async/wire/peer_lists.py",
         "if len(content) % MARK_BYTES or len(content) > most:",
         "if False:",
         ("tests/parties/server/peer/test_held_parts.py",),

@@ -8,7 +8,7 @@ import numpy as np
 import trio
 
 from fsl_async import FslError, Task
-from fsl_async.error_groups import leaves
+from fsl_async.errors import leaves
 from fsl_async.protocols import ssa
 from fsl_async.wire.messages import Share
 from parties.client.client import Client

@@ -15,7 +15,6 @@ from fsl_async.config import RoundConfig
 from fsl_async.digests import Domain, digest
 from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event
-from fsl_async.wire.client_digests import pack_digests, unpack_digests
 from fsl_async.wire.messages import (
     Abort,
     AskPieces,
@@ -30,6 +29,7 @@ from fsl_async.wire.messages import (
     TossCommitment,
     TossReveal,
 )
+from fsl_async.wire.peer_lists import pack_digests, unpack_digests
 from fsl_async.wire.public_part import Layout, Trees
 from parties.outcome import RoundReport
 from parties.server.round.assembly import RequestRefusedError

@@ -14,18 +14,17 @@ import parties.client.arguments as arguments
 from fsl_async import Dense, MisuseError, PeerViolationError, Ring, Sparse, Task
 from fsl_async.bounds import BoundTerms, private_part
 from fsl_async.bounds.client import packed
-from fsl_async.bounds.field import field_of
+from fsl_async.bounds.field import field_of, signed
 from fsl_async.bounds.projection import project
 from fsl_async.bounds.sum_of_squares import prove
-from fsl_async.bounds.words import signed
 from fsl_async.digests import DIGEST_BYTES, Buffer
 from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event
 from fsl_async.protocols.ssa import transitions
 from fsl_async.randomness import Randomness
 from fsl_async.ring import Elements
-from fsl_async.wire.client_digests import pack_digests, unpack_digests
 from fsl_async.wire.messages import Message, Proofs, Submit
+from fsl_async.wire.peer_lists import pack_digests, unpack_digests
 from parties import RequestDeniedError, SumRefusedError, simulate
 from tests.support.bounded import WEIGHT_LIES, with_weight_lies
 

@@ -16,8 +16,8 @@ from fsl_async.bounds import private_digest, terms_of
 from fsl_async.client.bound import BoundPart, bound_part
 from fsl_async.digests import DIGEST_BYTES
 from fsl_async.learning import clipped
-from fsl_async.wire.client_digests import pack_digests, unpack_digests
 from fsl_async.wire.messages import Message, Proofs
+from fsl_async.wire.peer_lists import pack_digests, unpack_digests
 from parties import simulate
 from parties.client.submission import Draft
 

@@ -19,10 +19,10 @@ from fsl_async import FslError
 from fsl_async.bounds import private_bytes, verifier_bytes
 from fsl_async.errors import PeerViolationError
 from fsl_async.protocols import ssa
-from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.messages import Abort, Answer, Commitment, Forward, RosterList, RowCounts, Share
+from fsl_async.wire.peer_lists import pack_digests
+from fsl_async.wire.pieces import list_bytes
 from fsl_async.wire.public_part import Layout, Trees, counts_bytes, dense_bytes
-from fsl_async.wire.share_pieces import list_bytes
 from parties import simulate
 from parties.compute import InlineLane
 from parties.events import ServerEvent, Warned

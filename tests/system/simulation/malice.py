@@ -19,8 +19,7 @@ from parties.testing import trials
 from parties.testing.round_faults import Fault, MaliciousClient, MaliciousServer
 from parties.testing.trials import Member, Trial, Verdict
 from parties.testing.trials.drawing import longest_update
-from parties.testing.trials.drawing_alone import ALONE_FROM, draw_alone
-from parties.testing.trials.drawing_workers import WORKERS_FROM, draw_workers
+from parties.testing.trials.drawing_variants import ALONE_FROM, WORKERS_FROM, draw_alone, draw_workers
 from parties.testing.trials.rules import with_rule
 from parties.testing.trials.scenario import MILLION, NAMES
 from parties.testing.world import MakeServer

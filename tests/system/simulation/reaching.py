@@ -24,7 +24,7 @@ from parties.testing.machines import MACHINES, declared
 from parties.testing.recorder import Transition
 from parties.testing.trials import Trial
 from parties.testing.trials.drawing import MOMENTS
-from parties.testing.trials.drawing_workers import WORKERS_FROM
+from parties.testing.trials.drawing_variants import WORKERS_FROM
 
 from .malice import draw, run
 from .ways import LIKELIER, OTHER_WAYS, SILENT, WAYS, Chance, meet_again

@@ -10,8 +10,8 @@ from fsl_async import Sparse, Task
 from parties.testing.machines import declared
 from parties.testing.recorder import Transition
 from parties.testing.trials import Scenario, Trial
-from parties.testing.trials.client_checks import read_the_last_union
-from parties.testing.trials.drawing_alone import ALONE_FROM, draw_alone
+from parties.testing.trials.drawing_variants import ALONE_FROM, draw_alone
+from parties.testing.trials.safety_checks import read_the_last_union
 
 from .malice import draw, run
 from .reaching import crash_points, search

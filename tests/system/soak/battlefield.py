@@ -20,7 +20,7 @@ import numpy as np
 import trio
 
 from fsl_async import Sparse, Task
-from fsl_async.error_groups import leaves
+from fsl_async.errors import leaves
 from fsl_async.union import describe_union
 from parties import simulate
 from parties.files.models import load_model

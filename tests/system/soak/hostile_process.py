@@ -22,7 +22,7 @@ from pathlib import Path
 import trio
 
 from fsl_async.errors import ChannelError
-from parties.identity.credentials import Credentials
+from parties.identity.handshake import Credentials
 from parties.identity.keys import Identity
 from parties.settings.task_file import Deployment
 from transport import HandshakeSettings, Kind, Role

@@ -6,11 +6,10 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from fsl_async.error_groups import leaves
-from fsl_async.errors import PeerViolationError
+from fsl_async.errors import PeerViolationError, leaves
 from fsl_async.wire.codec import encode
-from fsl_async.wire.held_parts import MARK_BYTES, mark_of, packed_marks, read_marks
 from fsl_async.wire.messages import Forward, HeldParts, Known, Message
+from fsl_async.wire.peer_lists import MARK_BYTES, mark_of, packed_marks, read_marks
 from tests.support.shop import TASK, Meddler, Shop, assert_exact, opened, take_part
 from transport import MemoryNetwork
 

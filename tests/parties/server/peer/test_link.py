@@ -5,8 +5,7 @@ import itertools
 import pytest
 import trio
 
-from fsl_async.error_groups import leaves
-from fsl_async.errors import FslError, PeerViolationError
+from fsl_async.errors import FslError, PeerViolationError, leaves
 from fsl_async.wire.messages import Forward, Message, Share
 from tests.support.shop import Meddler, Shop, assert_exact, opened, take_part
 from transport import MemoryNetwork, TcpTransport

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import trio
 
-from fsl_async.error_groups import leaves
+from fsl_async.errors import leaves
 from fsl_async.protocols.ending import Step
 from fsl_async.protocols.reconciliation import Agreed, Apart, Behind, PeerBehind, compare
 from fsl_async.wire.messages import Known

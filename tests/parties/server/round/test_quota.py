@@ -9,8 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from fsl_async.error_groups import leaves
-from fsl_async.errors import ChannelError, PeerViolationError
+from fsl_async.errors import ChannelError, PeerViolationError, leaves
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import Answer, Block, Download, Forward, FromPeer, Receipt, Refused
 from parties.server.replies import AbuseError, RequestRefusedError

@@ -15,9 +15,9 @@ from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.protocols import sampling
 from fsl_async.protocols.machine import UnexpectedEvent
-from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import AskedList, Forward, Message, Opened, RosterList, Submit
+from fsl_async.wire.peer_lists import pack_digests
 from parties import NotDrawnError, RequestDeniedError, Schedule, simulate
 from parties.compute import InlineLane
 from parties.events import ClientsDrawn

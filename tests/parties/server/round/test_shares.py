@@ -8,12 +8,12 @@ import pytest
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import ssa
-from fsl_async.wire import share_pieces
-from fsl_async.wire.share_pieces import packed_pieces, piece_digest, spans_of
+from fsl_async.wire import pieces
+from fsl_async.wire.pieces import packed_pieces, piece_digest, spans_of
 from parties.compute import InlineLane, ThreadLane
 from parties.server.round.computation import Forming, keep_formed
 from parties.server.round.shares import ArrivingShare, ShareRecords
-from parties.storage.blobs.in_store import StoreBlobs
+from parties.storage.blobs.memory import StoreBlobs
 from parties.storage.store import MemoryStore, Put
 from tests.support.rounds import Round
 
@@ -47,7 +47,7 @@ class Receiver:
 @pytest.fixture
 def contents(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Pieces of three rows, the last of which has one, and of eight weights."""
-    monkeypatch.setattr(share_pieces, "LONGEST_PIECE", 72)
+    monkeypatch.setattr(pieces, "LONGEST_PIECE", 72)
     return [bytes([place]) * span.size(TASK) for place, span in enumerate(spans_of(TASK))]
 
 
@@ -55,13 +55,13 @@ def test_a_piece_has_whole_rows_of_one_block(contents: list[bytes]) -> None:
     cuts = [(span.block, span.start, span.stop) for span in spans_of(TASK)]
     assert cuts == [(0, 0, 3), (0, 3, 6), (0, 6, 9), (0, 9, 10), (1, 0, 5)]
     assert [len(piece) for piece in contents] == [72, 72, 72, 24, 40]
-    assert share_pieces.list_bytes(TASK) == 5 * 32
-    assert share_pieces.longest_piece(TASK) == 72
+    assert pieces.list_bytes(TASK) == 5 * 32
+    assert pieces.longest_piece(TASK) == 72
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 async def test_a_share_of_few_pieces_is_formed_by_all_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(share_pieces, "WEIGHTS_PER_PART", 4)
+    monkeypatch.setattr(pieces, "WEIGHTS_PER_PART", 4)
     play = Round(TASK, {"items": np.zeros((10, 3), np.float32), "head": np.zeros(5, np.float32)}, seed=2)
     rows = np.array([2, 7])
     play.submit(
@@ -71,7 +71,7 @@ async def test_a_share_of_few_pieces_is_formed_by_all_threads(threads: int, monk
     assert [len(forming.folds(place, threads)) for place in (0, 1)] == [min(threads, 7), 1]
     name = await keep_formed(forming, shares_in(MemoryStore()), ThreadLane(2 * threads))
     whole = play.aggregates[0].share()
-    assert name == share_pieces.share_digest([piece_digest(whole[:240]), piece_digest(whole[240:])])
+    assert name == pieces.share_digest([piece_digest(whole[:240]), piece_digest(whole[240:])])
 
 
 async def test_pieces_are_taken_in_order_and_the_share_is_told_when_it_is_whole(contents: list[bytes]) -> None:

@@ -14,8 +14,7 @@ import trio
 from fsl_async.errors import MisuseError, StorageError
 from parties.storage.blobs.blobs import Blobs
 from parties.storage.blobs.folder import FolderBlobs
-from parties.storage.blobs.in_store import StoreBlobs
-from parties.storage.blobs.memory import MemoryBlobs
+from parties.storage.blobs.memory import MemoryBlobs, StoreBlobs
 from parties.storage.blobs.objects import ObjectBlobs
 from parties.storage.store import MemoryStore
 from parties.testing.blobs import BlobDisk, SimulatedBlobs

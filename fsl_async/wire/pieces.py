@@ -1,13 +1,14 @@
-"""How a server's share of the sum is cut into pieces, which are formed, stored, sent and added one at a time.
+"""How what is long is cut: a server's share of the sum into pieces, a block that is downloaded whole into parts.
 
-A piece has whole rows of one block (weights of a dense one), as many as `LONGEST_PIECE` holds: so no party ever needs
-a whole share in memory. Where the cuts are follows from the task and the opened rows, which both servers know.
+Pieces are formed, stored, sent and added one at a time. A piece has whole rows of one block (weights of a dense one),
+as many as `LONGEST_PIECE` holds: so no party ever needs a whole share in memory. Where the cuts are follows from the
+task and the opened rows, which both servers know.
 
     piece digest    H(fsl.share-piece, piece)
     share digest    H(fsl.share, all piece digests in order)
 
 Rule: the share's digest is what its server commits to; the list of piece digests opens the commitment, before any piece
-is sent; each piece is compared with its place in the list.
+is sent; each piece is compared with its place in the list. A part of a block is 64 MiB, a request and a message.
 """
 
 from __future__ import annotations
@@ -115,3 +116,13 @@ def _blocks(task: Task, opened: OpenedRows) -> Iterator[tuple[int, int, int]]:
 
 def _rows_at_once(task: Task, weights: int) -> int:
     return max(1, LONGEST_PIECE // (weights * task.ring.element_bytes))
+
+
+LONGEST_PART = 2**26
+"""Bytes of a part at most; the last one has what is left."""
+
+
+def parts_of(size: int) -> list[slice]:
+    """Where each part of a block of so many bytes lies; a block has at least one."""
+    starts = range(0, max(size, 1), LONGEST_PART)
+    return [slice(start, min(start + LONGEST_PART, size)) for start in starts]
