@@ -1,6 +1,7 @@
 """A test with faults: a server crashes, a connection is cut, and every client with a receipt is counted all the same.
 
-It runs with five seeds. `pytest --fsl-seeds 500` tries five hundred; a failure prints its seed and a sequence chart.
+It runs with five seeds; `pytest -p fsl_async.pytest_plugin --fsl-seeds 500 server_crash_test.py` tries five hundred. A
+failure prints its seed and a sequence chart.
 """
 
 import numpy as np

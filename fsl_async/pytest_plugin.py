@@ -8,9 +8,9 @@
 
 `fsl_laboratory` is the same for actors of one's own. `--fsl-chart FILE` saves the charts of all that the tests made.
 
-Rules: pytest loads this module in every project where the package is installed. So it imports nothing heavy until a
-test asks for a world, and in a project without such tests it says nothing. It lies in `fsl_async`, and imports
-`parties` only then, because a project may have a `parties` of its own (docs/adr/0016).
+Rules: a project asks for it, with `pytest_plugins = ["fsl_async.pytest_plugin"]` in the `conftest.py` at its root. It
+imports nothing heavy until a test asks for a world, and says nothing of tests without one. It lies in `fsl_async`, and
+imports `parties` only then, because a project may have a `parties` of its own (docs/adr/0016).
 """
 
 from __future__ import annotations

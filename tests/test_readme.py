@@ -15,6 +15,7 @@ from tests.support.cases import in_turn
 
 EXAMPLES = ROOT / "examples"
 LONGEST = 50  # lines that are not blank
+PYTEST = "-m pytest -q -p no:cacheprovider -p fsl_async.pytest_plugin -W error"
 NEEDS = {"cluster.py": "distributed"}
 """What an example needs beside the package itself."""
 
@@ -40,7 +41,7 @@ def test_an_example_runs_and_says_something(name, capsys, monkeypatch):
 @pytest.mark.parametrize("name", TESTS)
 def test_a_test_among_the_examples_passes_under_pytest(name, tmp_path):
     (tmp_path / name).write_text((EXAMPLES / name).read_text())
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", name]
+    command = [sys.executable, *PYTEST.split(), name]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(EXAMPLES)])}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
@@ -61,7 +62,7 @@ def folder(tmp_path):
     return copied
 
 
-@pytest.mark.parametrize("command", ["over_tcp.py", "-m pytest -q -p no:cacheprovider -W error auction_test.py"])
+@pytest.mark.parametrize("command", ["over_tcp.py", f"{PYTEST} auction_test.py"])
 def test_a_protocol_of_one_s_own_runs_and_passes_its_tests(command, folder):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(

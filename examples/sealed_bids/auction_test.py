@@ -1,4 +1,7 @@
-"""The auction under test: one seed gives one transcript, and no crash, at whatever moment, changes who wins."""
+"""The auction under test: one seed gives one transcript, and no crash, at whatever moment, changes who wins.
+
+Run it with `pytest -p fsl_async.pytest_plugin auction_test.py`.
+"""
 
 import auction
 import pytest

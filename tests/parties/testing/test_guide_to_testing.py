@@ -17,8 +17,9 @@ TEXT = PAGE.read_text(encoding="utf-8")
 
 
 def test_the_code_of_the_page_is_a_file_of_tests_that_pass(tmp_path: Path) -> None:
-    code = [content for language, content in guide.FENCE.findall(TEXT) if language == "python"]
+    conftest, *code = [content for language, content in guide.FENCE.findall(TEXT) if language == "python"]
     assert len(code) >= 4
+    (tmp_path / "conftest.py").write_text(conftest, encoding="utf-8")
     (tmp_path / "test_page.py").write_text("\n\n".join(code), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_page.py"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

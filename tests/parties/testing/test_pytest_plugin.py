@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import subprocess
 import sys
@@ -15,8 +14,7 @@ import parties.testing.world  # noqa: F401 - imported once here, and not anew in
 
 pytest_plugins = ["pytester"]
 
-INSTALLED = "fsl-async" in importlib.metadata.entry_points(group="pytest11").names
-LOADED = () if INSTALLED else ("-p", "fsl_async.pytest_plugin")
+LOADED = ("-p", "fsl_async.pytest_plugin")
 
 PROJECT = """
 import numpy as np
@@ -221,12 +219,11 @@ def test_a_wrong_number_of_seeds_is_told(project: pytest.Pytester, words: str) -
     assert words in result.stderr.str()
 
 
-def test_other_projects_do_not_notice(project: pytest.Pytester) -> None:
+def test_a_project_that_asks_and_makes_no_world_does_not_notice(project: pytest.Pytester) -> None:
     project.makepyfile("def test_mine():\n    assert 1 == 2\n")
     result, output = run(project)
     result.assert_outcomes(failed=1)
-    lines = [line for line in output.splitlines() if "fsl" in line]
-    assert [line.partition(":")[0] for line in lines] in ([], ["plugins"])
+    assert "fsl" not in output
     assert "simulated" not in output
 
 
@@ -237,12 +234,17 @@ def test_nothing_heavy_is_imported_when_pytest_starts() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_pytest_finds_the_plugin_by_itself(project: pytest.Pytester) -> None:
-    if not INSTALLED:
-        pytest.skip("this environment's metadata of the package are older than the plugin: install it again")
-    result = project.runpytest_subprocess("--fixtures", "-q")
-    assert "fsl_world" in result.stdout.str()
-    assert "fsl_seed" in result.stdout.str()
+def test_a_project_that_does_not_ask_has_none_of_it(project: pytest.Pytester) -> None:
+    project.makepyfile("def test_mine(fsl_world):\n    pass\n")
+    result = project.runpytest_inprocess()
+    result.assert_outcomes(errors=1)
+    assert "fixture 'fsl_world' not found" in result.stdout.str()
+
+
+def test_a_project_asks_in_its_conftest(project: pytest.Pytester) -> None:
+    project.makeconftest('pytest_plugins = ["fsl_async.pytest_plugin"]\n')
+    project.makepyfile("def test_seed(fsl_seed):\n    assert fsl_seed == 6\n")
+    project.runpytest_inprocess("--fsl-seed", "6").assert_outcomes(passed=1)
 
 
 # ---- laboratories and charts
