@@ -1,17 +1,23 @@
 """What a server says of itself when it is asked: where it is now, and how its past rounds ended.
 
-Rules: these are values for the operator's side. They hold names, numbers and public reports; never a row, a seed or a
-share.
+Rules: these are values for the operator's side, which its port sends as they are. They hold names, numbers and public
+reports; never a row, a seed or a share. Digests are fingerprints, "never" is None, and foreign text is made printable
+where it arrives. What a command reads of another process is held to the constraints on the fields.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from collections import Counter
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
 from fsl_async.protocols.ending import Activity
 from parties.outcome import RoundReport
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Moment: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=2**36)]
+"""Seconds since 1970, up to the year 4147, which the libraries can convert to a date in any time zone."""
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=2**36)]
 
@@ -28,18 +34,58 @@ last round of its settings is over. `failed`: an error has ended it; it can be s
 """
 
 
-class TaskStanding(msgspec.Struct, frozen=True, kw_only=True):
+LETTERS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def fingerprint(digest: bytes) -> str:
+    """The fingerprint of a digest of at least ten bytes, for the telephone; empty if there is no digest.
+
+    It is the first 80 bits, in groups of four characters without those that sound or look alike (Crockford's base 32:
+    no I, L, O, U); both servers write the same one.
+
+    Example:
+        >>> fingerprint(bytes(range(32)))
+        '000G 40R4 0M30 E209'
+    """
+    number = int.from_bytes(digest[:10], "big")
+    spelled = "".join(LETTERS[number >> shift & 31] for shift in range(75, -1, -5)) if digest else ""
+    return " ".join(spelled[start : start + 4] for start in range(0, len(spelled), 4))
+
+
+class Fingerprints(msgspec.Struct, frozen=True, kw_only=True):
+    """What both operators can compare, because it is the same on both servers.
+
+    Attributes:
+        task: the task's.
+        model: that of the model as it stands, which both servers compare before every round; empty if it has not been
+            read yet.
+        keys: those of S0's and S1's keys for statements.
+    """
+
+    task: str
+    model: str
+    keys: tuple[str, str]
+
+    @staticmethod
+    def of(task: bytes, model: bytes, keys: tuple[bytes, bytes]) -> Fingerprints:
+        """Those of these digests and keys."""
+        return Fingerprints(
+            task=fingerprint(task), model=fingerprint(model), keys=(fingerprint(keys[0]), fingerprint(keys[1]))
+        )
+
+
+class HostedTaskStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Where a task of a server's process is.
 
     Attributes:
         state: see `TaskState`.
-        digest: the task's digest.
+        digest: the task's digest, in hexadecimal digits.
         store: the path of its store, or "memory".
         explanation: why it has failed, or what it waits for; empty where there is nothing to say.
     """
 
     state: TaskState
-    digest: bytes
+    digest: str
     store: str
     explanation: str = ""
 
@@ -91,6 +137,47 @@ class PastRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Seconds from opening to settling; 0 if the clock was set back in between, because then nobody knows."""
         return max(0.0, self.settled_at - self.opened_at)
 
+    def summary(self) -> RoundSummary:
+        """The round in brief."""
+        report = self.report
+        return RoundSummary(
+            number=report.number,
+            protocol=self.protocol,
+            ended=report.ended,
+            explanation=report.explanation,
+            counted=len(report.clients),
+            not_counted=dict(sorted(Counter(report.excluded.values()).items())),
+            opened_at=self.opened_at,
+            settled_at=self.settled_at,
+            seconds=self.seconds,
+            times=self.times,
+            evaluating=self.evaluating,
+        )
+
+
+class RoundSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A settled round in brief, without names; see `PastRound`.
+
+    Attributes:
+        ended: how it ended.
+        explanation: why it was aborted, or its sum refused; empty where it is done.
+        counted: how many clients were counted.
+        not_counted: how many were not, by the reason.
+        seconds: from opening to settling.
+    """
+
+    number: Count
+    protocol: str
+    ended: Literal["done", "aborted", "refused"]
+    explanation: str
+    counted: Count
+    not_counted: dict[str, Count]
+    opened_at: Moment
+    settled_at: Moment
+    seconds: Seconds
+    times: RoundTimes
+    evaluating: Seconds
+
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
     """What a part of a server tells its operator, who is shown it as it stands.
@@ -115,7 +202,8 @@ class RoundStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         number: its number.
-        round_id: the identifier that every message of the round carries.
+        round_id: the identifier that every message of the round carries, in hexadecimal digits.
+        fingerprint: its fingerprint.
         protocol: ssa or psu.
         state: the state of its machine (see docs/machines.md).
         opened_at: when it opened, in seconds since 1970.
@@ -123,7 +211,7 @@ class RoundStatus(msgspec.Struct, frozen=True, kw_only=True):
         since: since when it collects or, once that is over, since when it does not, in seconds since 1970.
         times: its time so far, by what this server did.
         evaluating: seconds that the evaluation of submissions took so far.
-        closes_at: when it closes, in seconds since 1970; infinity: when enough clients have submitted.
+        closes_at: when it closes, in seconds since 1970; None: when enough clients have submitted.
         submissions: how many submissions are on its list.
         evaluated: how many of them have been added to the sum.
         retrievals: how many retrievals have been answered, repeats included, since the server was started.
@@ -132,22 +220,28 @@ class RoundStatus(msgspec.Struct, frozen=True, kw_only=True):
         waiting_for: whom or what it waits for, as text; empty if it waits for nobody.
     """
 
-    number: int
-    round_id: bytes
+    number: Count
+    round_id: str
+    fingerprint: str
     protocol: str
     state: str
-    opened_at: float
+    opened_at: Moment
     activity: Activity
-    since: float
+    since: Moment
     times: RoundTimes
-    evaluating: float
-    closes_at: float
-    submissions: int
-    evaluated: int
-    retrievals: int
-    minimum: int
-    maximum: int
+    evaluating: Seconds
+    closes_at: Moment | None
+    submissions: Count
+    evaluated: Count
+    retrievals: Count
+    minimum: Count
+    maximum: Count
     waiting_for: str
+
+    @property
+    def step(self) -> Literal["collect", "compute"]:
+        """Its step, of the two that a round has before it is done."""
+        return "collect" if self.activity == "collecting" else "compute"
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,8 +256,8 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     host: str
-    adding: int = 0
-    held: int = 0
+    adding: Count = 0
+    held: Count = 0
 
 
 class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,11 +279,11 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     where: str
     connected: bool
     workers: tuple[WorkerStatus, ...] = ()
-    waiting: int = 0
-    open: int = 0
-    sealed: int = 0
-    given_again: int = 0
-    bytes_taken: int = 0
+    waiting: Count = 0
+    open: Count = 0
+    sealed: Count = 0
+    given_again: Count = 0
+    bytes_taken: Count = 0
 
 
 class BlobsStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,21 +297,18 @@ class BlobsStatus(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     where: str
-    stored_bytes: int
-    free_bytes: int | None = None
-    to_erase: int = 0
+    stored_bytes: Count
+    free_bytes: Count | None = None
+    to_erase: Count = 0
 
 
 class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The status of a server.
 
     Attributes:
-        server: 0 or 1.
+        server: S0 or S1.
         task: the task's name.
-        task_digest: the task's digest.
-        model_digest: the digest of the model as it stands, which both servers compare before every round; empty if it
-            has not been read yet.
-        statement_keys: S0's and S1's keys for statements.
+        fingerprints: of the task, the model and both servers' keys.
         peer_connected: whether the other server is connected.
         peer_release: the release of this software that the other server says it runs; empty if it has not said so.
         clients_connected: how many connections of clients there are.
@@ -235,36 +326,37 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
         engine: what computes its rounds; None where its own process does.
     """
 
-    server: int
+    server: str
     task: str
-    task_digest: bytes
-    model_digest: bytes
-    statement_keys: tuple[bytes, bytes]
+    fingerprints: Fingerprints
     peer_connected: bool
     peer_release: str
-    clients_connected: int
-    clients_known: int
+    clients_connected: Count
+    clients_known: Count
     stage: Stage
-    asked: int
-    number: int
-    last: PastRound | None
+    asked: Count
+    number: Count
+    last: RoundSummary | None
     round: RoundStatus | None
     waiting_for: str
-    rounds_done: int
-    rounds_aborted: int
-    notes: tuple[Note, ...] = ()
-    blobs: BlobsStatus | None = None
-    engine: EngineStatus | None = None
+    rounds_done: Count
+    rounds_aborted: Count
+    notes: tuple[Note, ...]
+    blobs: BlobsStatus | None
+    engine: EngineStatus | None
+
+    @property
+    def peer(self) -> str:
+        """The other server's name."""
+        return "S1" if self.server == "S0" else "S0"
 
     @staticmethod
-    def away(server: int, task: str, task_digest: bytes, statement_keys: tuple[bytes, bytes]) -> ServerStatus:
+    def away(server: str, task: str, fingerprints: Fingerprints) -> ServerStatus:
         """That of a server which has not begun: nobody is connected, and no round was ever opened."""
         return ServerStatus(
             server=server,
             task=task,
-            task_digest=task_digest,
-            model_digest=b"",
-            statement_keys=statement_keys,
+            fingerprints=fingerprints,
             peer_connected=False,
             peer_release="",
             clients_connected=0,
@@ -277,4 +369,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
             waiting_for="",
             rounds_done=0,
             rounds_aborted=0,
+            notes=(),
+            blobs=None,
+            engine=None,
         )

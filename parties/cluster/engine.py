@@ -17,6 +17,7 @@ import trio
 
 from fsl_async import kernels
 from fsl_async.errors import MisuseError, StorageError
+from fsl_async.foreign_text import printable
 from fsl_async.protocols.partials import PartialSum, Settled, Worker
 from fsl_async.randomness import Randomness
 from fsl_async.server.retrieval import joined
@@ -289,4 +290,4 @@ def _is_at_work(state: PartialSum) -> bool:
 def _worker_status(hand: Hand, worker: Worker | None) -> WorkerStatus:
     adding = sum(len(order.clients) for order in worker.orders) if worker else 0
     held = len(worker.partial.clients) if worker and worker.partial else 0
-    return WorkerStatus(name=hand.name, host=hand.host, adding=adding, held=held - adding)
+    return WorkerStatus(name=printable(hand.name), host=printable(hand.host), adding=adding, held=held - adding)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +15,7 @@ from parties.commands.report import Format, Report
 from parties.commands.running import FormatFlag, run
 
 if TYPE_CHECKING:
-    from parties.operator.response_types import TaskRow, TasksView
+    from parties.operator.answers import Aborting, Closing, Drawing, LogLevel, TaskRow, TasksAnswer
 
 __all__ = ["log_level", "rounds", "status", "tasks"]
 
@@ -48,7 +48,7 @@ def status(where: str, *, once: bool = False, task: str = "", form: FormatFlag =
         from rich.console import Console
 
         from parties.deployment.operator_port import operator_port
-        from parties.operator.response_types import RoundsView, StatusView
+        from parties.operator.answers import RoundsAnswer, StatusAnswer
         from parties.operator.terminal import PAST_SHOWN, as_text, status_screen, watch
 
         port = operator_port(where)
@@ -56,8 +56,8 @@ def status(where: str, *, once: bool = False, task: str = "", form: FormatFlag =
             with suppress(KeyboardInterrupt):  # how one leaves a live view
                 await watch(port, Console(), task)
             return
-        now = await port.get("/status.json", StatusView, task=task)
-        past = (await port.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView, task=task))["rounds"]
+        now = await port.get("/status.json", StatusAnswer, task=task)
+        past = (await port.get(f"/rounds.json?last={PAST_SHOWN}", RoundsAnswer, task=task)).rounds
         report.result(as_text(status_screen(now, past)), now)
 
     return run(report, work)
@@ -84,7 +84,7 @@ def list_rounds(
 
     async def work() -> None:
         from parties.deployment.operator_port import operator_port
-        from parties.operator.response_types import MOST_ROUNDS, RoundsView, StatusView
+        from parties.operator.answers import MOST_ROUNDS, RoundsAnswer, StatusAnswer
         from parties.operator.terminal import as_text, rounds_table
 
         if not 1 <= last <= MOST_ROUNDS:
@@ -92,11 +92,11 @@ def list_rounds(
                 f"last: from 1 to {MOST_ROUNDS:,} rounds can be listed, not {last:,}; --before goes back page by page"
             )
         port = operator_port(where)
-        running = (await port.get("/status.json", StatusView, task=task))["round"]
+        running = (await port.get("/status.json", StatusAnswer, task=task)).round
         listing = f"/rounds.json?last={last}&before={_checked(before)}"
-        past = (await port.get(listing, RoundsView, task=task))["rounds"]
+        past = (await port.get(listing, RoundsAnswer, task=task)).rounds
         text = as_text(rounds_table(past)) if past else "no round is settled yet"
-        text += f"\nround {running['number']} is running: {running['step']}, {running['state']}" if running else ""
+        text += f"\nround {running.number} is running: {running.step}, {running.state}" if running else ""
         report.result(text, {"rounds": past, "running": running})
 
     return run(report, work)
@@ -119,10 +119,10 @@ def show(where: str, number: int, *, task: str = "", form: FormatFlag = "text") 
 
     async def work() -> None:
         from parties.deployment.operator_port import operator_port
-        from parties.operator.response_types import RoundView
+        from parties.operator.answers import RoundAnswer
         from parties.operator.terminal import as_text, round_screen
 
-        past = await operator_port(where).get(f"/rounds/{_checked(number)}.json", RoundView, task=task)
+        past = await operator_port(where).get(f"/rounds/{_checked(number)}.json", RoundAnswer, task=task)
         report.result(as_text(round_screen(past)), past)
 
     return run(report, work)
@@ -173,8 +173,8 @@ def close(where: str, number: int, *, token_file: Path | None = None, task: str 
         The task's name; needed where the server has several.
     """
 
-    def told(answer: Mapping[str, Any]) -> str:
-        return f"round {number} is closed; submissions at this server: {answer['submissions']}"
+    def told(answer: Any) -> str:
+        return f"round {number} is closed; submissions at this server: {answer.submissions}"
 
     return _change_round("close", where, number, told, token_file, task, form)
 
@@ -195,9 +195,9 @@ def draw(where: str, number: int, *, token_file: Path | None = None, task: str =
         The task's name; needed where the server has several.
     """
 
-    def told(answer: Mapping[str, Any]) -> str:
+    def told(answer: Any) -> str:
         drawn = f"who takes part in round {number} is drawn of the clients that have asked both servers"
-        return f"{drawn}; {answer['asked']} have asked this one"
+        return f"{drawn}; {answer.asked} have asked this one"
 
     return _change_round("draw", where, number, told, token_file, task, form)
 
@@ -206,7 +206,7 @@ def _change_round(
     change: Literal["abort", "close", "draw"],
     where: str,
     number: int,
-    told: Callable[[Mapping[str, Any]], str],
+    told: Callable[[Any], str],
     token_file: Path | None,
     task: str,
     form: Format,
@@ -217,7 +217,7 @@ def _change_round(
 
     async def work() -> None:
         from parties.deployment.operator_port import operator_port
-        from parties.operator.response_types import Aborting, Closing, Drawing
+        from parties.operator.answers import Aborting, Closing, Drawing
 
         kinds: dict[str, type[Aborting | Closing | Drawing]] = {"abort": Aborting, "close": Closing, "draw": Drawing}
         port = operator_port(where, token_file)
@@ -240,11 +240,11 @@ def list_tasks(where: str, *, form: FormatFlag = "text") -> int:
 
     async def work() -> None:
         from parties.deployment.operator_port import operator_port
-        from parties.operator.response_types import TasksView
+        from parties.operator.answers import TasksAnswer
         from parties.operator.terminal import as_text, tasks_table
 
-        found = (await operator_port(where).get("/tasks", TasksView))["tasks"]
-        troubles = [f"{row['name']}: {row['explanation']}" for row in found if row["explanation"]]
+        found = (await operator_port(where).get("/tasks", TasksAnswer)).tasks
+        troubles = [f"{row.name}: {row.explanation}" for row in found if row.explanation]
         report.result("\n".join([as_text(tasks_table(found)), *troubles]), {"tasks": found})
 
     return run(report, work)
@@ -291,28 +291,28 @@ def _change_task(change: str, where: str, name: str, token_file: Path | None, fo
         import trio
 
         from parties.deployment.operator_port import operator_port
-        from parties.operator.response_types import TasksView
+        from parties.operator.answers import TasksAnswer
 
         port = operator_port(where, token_file)
-        answer = await port.change("POST", f"/tasks/{change}", TasksView, task=name)
-        while (row := _row_of(answer, name))["state"] in ("starting", "draining"):
+        answer = await port.change("POST", f"/tasks/{change}", TasksAnswer, task=name)
+        while (row := _row_of(answer, name)).state in ("starting", "draining"):
             await trio.sleep(TASK_PERIOD)
-            answer = await port.get("/tasks", TasksView)
-        if row["state"] == "failed":
-            raise FslError(f"task {name!r} has failed: {row['explanation']}")
-        report.result(f"task {name!r} is {row['state']}", row)
+            answer = await port.get("/tasks", TasksAnswer)
+        if row.state == "failed":
+            raise FslError(f"task {name!r} has failed: {row.explanation}")
+        report.result(f"task {name!r} is {row.state}", row)
 
     return run(report, work)
 
 
-def _row_of(answer: TasksView, name: str) -> TaskRow:
+def _row_of(answer: TasksAnswer, name: str) -> TaskRow:
     """A task of an answer.
 
     Raises:
         MisuseError: it has been removed meanwhile.
     """
-    for row in answer["tasks"]:
-        if row["name"] == name:
+    for row in answer.tasks:
+        if row.name == name:
             return row
     raise MisuseError(f"the server has no task {name!r} any more")
 
@@ -333,10 +333,10 @@ def log_level(where: str, level: str, *, token_file: Path | None = None, form: F
 
     async def work() -> None:
         from parties.deployment.operator_port import operator_port
-        from parties.operator.response_types import LogLevel
+        from parties.operator.answers import LogLevel
 
         answer = await operator_port(where, token_file).change("PUT", "/log-level", LogLevel, level=level)
-        report.result(f"logs from level {answer['level']} on", _without_version(answer))
+        report.result(f"logs from level {answer.level} on", _without_version(answer))
 
     return run(report, work)
 
@@ -347,5 +347,5 @@ def _checked(number: int) -> int:
     return number
 
 
-def _without_version(answer: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in answer.items() if name != "version"}
+def _without_version(answer: Aborting | Closing | Drawing | LogLevel) -> dict[str, Any]:
+    return {name: getattr(answer, name) for name in answer.__struct_fields__ if name != "version"}

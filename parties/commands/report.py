@@ -109,6 +109,12 @@ def _for_the_command_line(message: str) -> str:
     return f"{message} (here: {', '.join(named)})" if named else message
 
 
+def _as_plain(answer: object) -> Any:
+    from msgspec import to_builtins
+
+    return to_builtins(answer)
+
+
 class Report:
     """Where one command writes."""
 
@@ -125,7 +131,7 @@ class Report:
 
         return Console(stderr=True)
 
-    def result(self, text: str, result: Mapping[str, Any]) -> None:
+    def result(self, text: str, result: object) -> None:
         """Write the command's data: the text, or the object that says the same."""
         if self.form == "json":
             self._write({"version": VERSION, "command": self.command, "result": result})
@@ -162,6 +168,6 @@ class Report:
         if self._written:  # of an error after the result, the exit code and stderr tell
             return
         self._written = True
-        json.dump(envelope, sys.stdout)
+        json.dump(envelope, sys.stdout, default=_as_plain)
         sys.stdout.write("\n")
         sys.stdout.flush()

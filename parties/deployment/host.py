@@ -52,7 +52,7 @@ RELOADED = ("log.level",)
 
 
 class Host:
-    """The tasks of one process; the operator's port sees it as `Desk`.
+    """The tasks of one process; the operator's port sees it as `OperatedProcess`.
 
     Args:
         file: the server's file.
@@ -177,15 +177,15 @@ class Host:
 
     @property
     def process(self) -> OperatorObserver:
-        """See `Desk`: the observer of the process, or of its only task."""
+        """See `OperatedProcess`: the observer of the process, or of its only task."""
         return self._own or next(iter(self._hosted.values())).observer
 
     def tasks(self) -> Sequence[HostedTask]:
-        """See `Desk`."""
+        """See `OperatedProcess`."""
         return list(self._hosted.values())
 
     async def drain(self, name: str) -> None:
-        """See `Desk`."""
+        """See `OperatedProcess`."""
         self._require_several()
         task = self._hosted[name]
         if not isinstance(task.stage, Running | Starting):
@@ -195,7 +195,7 @@ class Host:
             self._nursery.start_soon(task.drain, draining, self._wind_up(task))
 
     async def start(self, name: str) -> None:
-        """See `Desk`."""
+        """See `OperatedProcess`."""
         self._require_several()
         if self.stopping.is_set():
             raise MisuseError(f"task {name!r} cannot be started: S{self._common.server} has been told to stop")

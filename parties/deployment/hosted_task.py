@@ -24,6 +24,7 @@ import msgspec
 import trio
 
 from fsl_async.errors import FslError, MisuseError, StorageError, leaves
+from fsl_async.foreign_text import printable
 from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
 from parties.deployment.process_memory import give_back_code
@@ -41,8 +42,8 @@ from parties.server.setup import ServerSetup
 from parties.server.task_router import TaskRouter
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import InMemory, OnDisk
-from parties.settings.task_file import Deployment
-from parties.status import PastRound, ServerStatus, TaskStanding, TaskState
+from parties.settings.task_file import Deployment, ServerEntry
+from parties.status import Fingerprints, HostedTaskStatus, PastRound, ServerStatus, TaskState
 from transport import Transport
 
 __all__ = ["Draining", "Ended", "Failed", "HostedTask", "Running", "Starting"]
@@ -148,8 +149,7 @@ class HostedTask:
         self._scope = trio.CancelScope()
         self._watched: list[WatchedFile] = []
         self._kept = 0
-        task = deployment.task
-        self._last = ServerStatus.away(file.server, task.name, task.digest(), _statement_keys(deployment))
+        self._last = ServerStatus.away(f"S{file.server}", deployment.task.name, _fingerprints(deployment))
 
     @property
     def name(self) -> str:
@@ -166,9 +166,7 @@ class HostedTask:
     def take(self, file: ServerFile, deployment: Deployment) -> None:
         """Take other settings, with which it starts next."""
         self.file, self.deployment = file, deployment
-        self._last = msgspec.structs.replace(
-            self._last, task_digest=self.digest, statement_keys=_statement_keys(deployment)
-        )
+        self._last = msgspec.structs.replace(self._last, fingerprints=_fingerprints(deployment))
 
     def begin(self) -> None:
         """Be about to start; `run` follows."""
@@ -267,11 +265,11 @@ class HostedTask:
         """See `OperatedTask`."""
         return self
 
-    def standing(self) -> TaskStanding:
+    def standing(self) -> HostedTaskStatus:
         """See `OperatedTask`."""
         where = str(self.file.store.path) if isinstance(self.file.store, OnDisk) else "memory"
         state, explanation = self._state()
-        return TaskStanding(state=state, digest=self.digest, store=where, explanation=explanation)
+        return HostedTaskStatus(state=state, digest=self.digest.hex(), store=where, explanation=explanation)
 
     def _state(self) -> tuple[TaskState, str]:
         match self.stage:
@@ -384,12 +382,16 @@ def _left_behind(status: ServerStatus) -> ServerStatus:
 def _places(deployment: Deployment) -> tuple[Place, Place]:
     """What the task file says of both servers for people."""
     first, second = deployment.servers
-    return Place(first.operator, first.address), Place(second.operator, second.address)
+    return _place(first), _place(second)
 
 
-def _statement_keys(deployment: Deployment) -> tuple[bytes, bytes]:
+def _place(server: ServerEntry) -> Place:
+    return Place(printable(server.operator), printable(server.address))
+
+
+def _fingerprints(deployment: Deployment) -> Fingerprints:
     first, second = deployment.identities
-    return first.statement, second.statement
+    return Fingerprints.of(deployment.task.digest(), b"", (first.statement, second.statement))
 
 
 def _watched(file: ServerFile, task: bytes, enrolment: Enrolment, observe: Observer) -> Iterator[WatchedFile]:

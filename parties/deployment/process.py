@@ -30,7 +30,7 @@ from parties.deployment.signals import late_hangups_ignored
 from parties.deployment.supervisor import forbid_core_dumps, tell_supervisor
 from parties.operator import Log, serve_operator
 from parties.settings.host_file import HostFile
-from parties.status import ServerStatus, TaskStanding
+from parties.status import HostedTaskStatus, ServerStatus
 from transport import Transport
 
 __all__ = ["Served", "ServedTask", "load_kernels", "serve"]
@@ -52,7 +52,7 @@ class ServedTask:
     """
 
     status: ServerStatus
-    standing: TaskStanding
+    standing: HostedTaskStatus
     doing: str
 
 

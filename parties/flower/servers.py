@@ -21,10 +21,11 @@ from fsl_async.task import Task
 from parties.deployment.connecting import connect_blocking
 from parties.deployment.operator_port import operator_port
 from parties.errors import RoundClosedError
+from parties.operator.answers import Aborting, Closing, RoundsAnswer, StatusAnswer
 from parties.operator.queries import OperatorPort
-from parties.operator.response_types import Aborting, Closing, RoundsView, StatusView, SummaryView
 from parties.settings.party_file import ClientFile
 from parties.settings.task_file import Deployment
+from parties.status import RoundSummary
 from transport import UnreachableError
 
 __all__ = ["Servers"]
@@ -69,7 +70,7 @@ class Servers:
             ChannelError: nothing answers there; the message has the address.
             MisuseError: the server does not have the task.
         """
-        self._get("/status.json", StatusView)
+        self._get("/status.json", StatusAnswer)
 
     def open_round(self) -> int:
         """The number of the round that is open; waits for it.
@@ -105,7 +106,7 @@ class Servers:
                 return  # whoever waits for the outcome says what the server is at
             time.sleep(PAUSE)
 
-    def outcome(self, number: int) -> SummaryView:
+    def outcome(self, number: int) -> RoundSummary:
         """How a round ended; waits for it.
 
         Raises:
@@ -133,17 +134,17 @@ class Servers:
         raise FslError(f"the servers opened no round within {self.patience:g} seconds: see `fsl-async status`")
 
     def _open_round(self) -> int | None:
-        running = self._get("/status.json", StatusView)["round"]
-        return running["number"] if running is not None and running["state"] == "Open" else None
+        running = self._get("/status.json", StatusAnswer).round
+        return running.number if running is not None and running.state == "Open" else None
 
     def _closing(self, number: int) -> bool:
         """Whether a round is being closed or is over; closes or aborts it where it is open."""
-        running = self._get("/status.json", StatusView)["round"]
-        if running is None or running["number"] != number:
+        running = self._get("/status.json", StatusAnswer).round
+        if running is None or running.number != number:
             return self._summary(number) is not None
-        if running["state"] != "Open":
+        if running.state != "Open":
             return True
-        here, needed = running["submissions"], running["minimum"]
+        here, needed = running.submissions, running.minimum
         if here < needed:
             because = f"Flower's nodes have replied, and {here} of the {needed} submissions that are needed came"
             self._change(f"/rounds/{number}/abort", Aborting, because=because)
@@ -151,18 +152,18 @@ class Servers:
             self._change(f"/rounds/{number}/close", Closing)
         return True
 
-    def _summary(self, number: int) -> SummaryView | None:
-        rounds = self._get(f"/rounds.json?last=1&before={number + 1}", RoundsView)["rounds"]
-        return next((each for each in rounds if each["number"] == number), None)
+    def _summary(self, number: int) -> RoundSummary | None:
+        rounds = self._get(f"/rounds.json?last=1&before={number + 1}", RoundsAnswer).rounds
+        return next((each for each in rounds if each.number == number), None)
 
     def _within(self, look: Callable[[], AnswerT | None], otherwise: str) -> AnswerT:
         end = time.monotonic() + self.patience
         while (found := self._if_there(look, end)) is None:
             if time.monotonic() > end:
-                status = self._get("/status.json", StatusView)
+                status = self._get("/status.json", StatusAnswer)
                 raise FslError(
-                    f"{otherwise} within {self.patience:g} seconds; {status['server']} is at: {status['stage']}"
-                    + (f", waiting for {status['waiting_for']}" if status["waiting_for"] else "")
+                    f"{otherwise} within {self.patience:g} seconds; {status.server} is at: {status.stage}"
+                    + (f", waiting for {status.waiting_for}" if status.waiting_for else "")
                     + "; see its page, or `fsl-async status`"
                 )
             time.sleep(PAUSE)

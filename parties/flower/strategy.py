@@ -41,7 +41,7 @@ from parties.files.models import checkpoint
 from parties.flower.held_state import check_task
 from parties.flower.orders import order
 from parties.flower.servers import Servers
-from parties.operator.response_types import SummaryView
+from parties.status import RoundSummary
 
 __all__ = ["PatientGrid", "SubmodelStrategy"]
 
@@ -228,10 +228,10 @@ class SubmodelStrategy(Strategy):
         said = _said(replies)
         self._servers.close(self._asked)
         ended = self._servers.outcome(self._asked)
-        if ended["ended"] != "done":
-            log(WARNING, "fsl-async: round %d changed nothing: %s", self._asked, ended["aborted"] or ended["refused"])
+        if ended.ended != "done":
+            log(WARNING, "fsl-async: round %d changed nothing: %s", self._asked, ended.explanation)
         model = self._servers.model()
-        metrics = _mean(said) | {COUNTED: ended["counted"] if ended["ended"] == "done" else 0}
+        metrics = _mean(said) | {COUNTED: ended.counted if ended.ended == "done" else 0}
         self._file(server_round, ended, model, metrics)
         return self._record(model), MetricRecord(metrics)
 
@@ -258,7 +258,7 @@ class SubmodelStrategy(Strategy):
         return [Message(content=content, message_type=kind, dst_node_id=node) for node in chosen]
 
     def _file(
-        self, server_round: int, ended: SummaryView, model: Mapping[str, npt.NDArray[Any]], metrics: Mapping[str, Any]
+        self, server_round: int, ended: RoundSummary, model: Mapping[str, npt.NDArray[Any]], metrics: Mapping[str, Any]
     ) -> None:
         """Save the model, and then account for the round."""
         if self._checkpoints is None:
@@ -266,8 +266,8 @@ class SubmodelStrategy(Strategy):
         account = self._checkpoints / ACCOUNT
         try:
             self._checkpoints.mkdir(parents=True, exist_ok=True)
-            checkpoint(self._checkpoints, ended["number"], model)
-            line = {**metrics, "round": ended["number"], "server-round": server_round, "ended": ended["ended"]}
+            checkpoint(self._checkpoints, ended.number, model)
+            line = {**metrics, "round": ended.number, "server-round": server_round, "ended": ended.ended}
             append_line(account, json.dumps(line))
         except OSError as error:
             raise refused(account, error) from error

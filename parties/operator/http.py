@@ -17,9 +17,10 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
+import msgspec
 import trio
 
-__all__ = ["Answer", "HttpLimits", "Request", "Response", "json_response", "refusal", "serve_connection", "serve_http"]
+__all__ = ["Answer", "HttpLimits", "Request", "Response", "as_json", "json_response", "refusal", "serve_http"]
 
 CHUNK = 4_096
 CLOSING_SECONDS = 1.0
@@ -94,9 +95,14 @@ class Response:
 Answer: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
+def as_json(value: Any) -> bytes:
+    """A JSON value, or a structure as one."""
+    return json.dumps(msgspec.to_builtins(value), allow_nan=False).encode()
+
+
 def json_response(value: Any, status: HTTPStatus = HTTPStatus.OK, **headers: str) -> Response:
     """A response whose body is a JSON value."""
-    body = json.dumps(value, allow_nan=False).encode() + b"\n"
+    body = as_json(value) + b"\n"
     return Response(status, "application/json", body, {name.replace("_", "-"): text for name, text in headers.items()})
 
 

@@ -229,7 +229,7 @@ class _Rounds:
             self._state.labels(name).set(name == state)
         self._number.set(run.number if run else 0)
         self._opened.set(run.opened_at if run else math.nan)
-        self._closes.set(run.closes_at if run else math.nan)
+        self._closes.set(math.nan if run is None else math.inf if run.closes_at is None else run.closes_at)
         self._list.set(run.submissions if run else 0)
         self._waiting.set(run.submissions - run.evaluated if run else 0)
 

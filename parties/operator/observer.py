@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+import msgspec
 import trio
 
 from parties.concurrency import RecurringEvent
@@ -29,8 +30,7 @@ async def no_store_problem() -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """What the task file says of a server for people.
 
     Attributes:
@@ -52,7 +52,7 @@ class ObserverSetup:
         log: the log of this process.
         store_problem: returns why the store cannot be written, as text; empty if it can be.
         clock: the wall clock, in seconds since 1970.
-        places: what the task file says of S0 and S1.
+        places: what the task file says of S0 and S1, made printable.
         release: the release of this software; empty if it is not told.
     """
 

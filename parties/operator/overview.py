@@ -7,9 +7,9 @@ from typing import Protocol
 
 from fsl_async.errors import MisuseError
 from parties.operator.observer import OperatorObserver
-from parties.status import PastRound, ServerStatus, TaskStanding
+from parties.status import HostedTaskStatus, PastRound, ServerStatus
 
-__all__ = ["Desk", "OneTask", "OperatedTask", "Overview"]
+__all__ = ["OneTask", "OperatedProcess", "OperatedTask", "Overview"]
 
 
 class Overview(Protocol):
@@ -91,11 +91,11 @@ class OperatedTask(Protocol):
     def overview(self) -> Overview:
         """Its server."""
 
-    def standing(self) -> TaskStanding:
+    def standing(self) -> HostedTaskStatus:
         """Where it is."""
 
 
-class Desk(Protocol):
+class OperatedProcess(Protocol):
     """A server's process, as `parties.operator` sees it."""
 
     @property
@@ -121,7 +121,7 @@ class Desk(Protocol):
 
 
 class OneTask:
-    """The desk of a process that runs one server, whose task begins and ends with it.
+    """A process that runs one server, whose task begins and ends with it.
 
     Args:
         observer: what hears its events.
@@ -135,21 +135,21 @@ class OneTask:
 
     @property
     def process(self) -> OperatorObserver:
-        """See `Desk`."""
+        """See `OperatedProcess`."""
         return self.observer.process
 
     def tasks(self) -> Sequence[OperatedTask]:
-        """See `Desk`."""
+        """See `OperatedProcess`."""
         return [self]
 
-    def standing(self) -> TaskStanding:
+    def standing(self) -> HostedTaskStatus:
         """See `OperatedTask`."""
-        return TaskStanding(state="running", digest=b"", store="")
+        return HostedTaskStatus(state="running", digest="", store="")
 
     async def drain(self, name: str) -> None:
-        """See `Desk`."""
+        """See `OperatedProcess`."""
         raise MisuseError("this server ends with its task: stop its process")
 
     async def start(self, name: str) -> None:
-        """See `Desk`."""
+        """See `OperatedProcess`."""
         raise MisuseError(f"task {name!r} is running")

@@ -14,7 +14,7 @@ import trio
 
 from fsl_async.errors import FslError, MisuseError, StorageError
 from fsl_async.foreign_text import printable
-from parties.operator.response_types import Refusal, read_answer
+from parties.operator.answers import Refusal, read_answer
 from parties.operator.token import read_operator_token
 from transport import ForeignPeerError, UnreachableError
 
@@ -33,7 +33,7 @@ class OperatorPort:
     """A running server's operator port.
 
     Example:
-        >>> status = await OperatorPort("127.0.0.1:9464").get("/status.json", StatusView)
+        >>> status = await OperatorPort("127.0.0.1:9464").get("/status.json", StatusAnswer)
 
     Args:
         address: host:port.
@@ -49,7 +49,7 @@ class OperatorPort:
 
         Args:
             path: the path, with its query.
-            kind: the type of the answer, one of `parties.operator.response_types`.
+            kind: the type of the answer, one of `parties.operator.answers`.
             task: the name of the task that it is about; empty: of the only one.
 
         Raises:
@@ -65,7 +65,7 @@ class OperatorPort:
         Args:
             method: POST or PUT.
             path: the path.
-            kind: the type of the answer, one of `parties.operator.response_types`.
+            kind: the type of the answer, one of `parties.operator.answers`.
             task: the name of the task that it is about; empty: of the only one, or of none.
             arguments: the request's body, as a JSON object.
 
@@ -90,7 +90,7 @@ class OperatorPort:
         with closing(self._dial()) as connection:
             status, body = self._asked(connection, *request)
         if status >= HTTPStatus.BAD_REQUEST:
-            raise self._refused(status, self._read(body, Refusal)["error"])
+            raise self._refused(status, self._read(body, Refusal).error)
         return self._read(body, kind)
 
     def _dial(self) -> HTTPConnection:

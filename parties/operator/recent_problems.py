@@ -11,7 +11,7 @@ import msgspec
 from parties.events import ConnectionFailed, RoundSettled, ServerEvent
 from parties.operator.log_fields import plain_text
 from parties.outcome import Aborted, RoundReport, SumRefused
-from parties.status import PastRound
+from parties.status import Count, Moment, PastRound
 from transport import LookedOnlyError
 
 __all__ = ["MOST_PROBLEMS", "Problem", "RecentProblems", "problem_of"]
@@ -34,9 +34,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     about: str
     explanation: str
     level: str
-    first_at: float = 0.0
-    last_at: float = 0.0
-    times: int = 1
+    first_at: Moment = 0.0
+    last_at: Moment = 0.0
+    times: Count = 1
 
 
 class RecentProblems:

@@ -38,13 +38,13 @@ import trio
 
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.foreign_text import printable
-from parties.operator.http import Request, Response, json_response, refusal
+from parties.operator import answers
+from parties.operator.answers import MOST_ROUNDS, SHOWN, VERSION, StatusAnswer
+from parties.operator.http import Request, Response, as_json, json_response, refusal
 from parties.operator.log_fields import plain_text
 from parties.operator.metrics import CONTENT_TYPE, exposed
-from parties.operator.overview import Desk, OperatedTask
-from parties.operator.response_types import MOST_ROUNDS, VERSION, Aborting, Closing, Drawing, LogLevel, StatusView
+from parties.operator.overview import OperatedProcess, OperatedTask
 from parties.operator.token import OperatorToken
-from parties.operator.views import SHOWN, clients_page, round_view, rounds_view, status_view, tasks_view
 
 __all__ = ["LONGEST_REASON", "MOST_VIEWERS", "Resources", "host_of"]
 
@@ -79,13 +79,13 @@ class Resources:
     """Answers requests about a server's process.
 
     Args:
-        desk: the process.
+        operated: the process.
         token: the token that a request must carry to change anything.
         hosts: the names, besides localhost and IP addresses, by which requests may address this host.
     """
 
-    def __init__(self, desk: Desk, token: OperatorToken, hosts: Collection[str] = ()) -> None:
-        self._desk = desk
+    def __init__(self, operated: OperatedProcess, token: OperatorToken, hosts: Collection[str] = ()) -> None:
+        self._operated = operated
         self._token = token
         self._hosts = {"localhost", *(host.lower() for host in hosts)}
         self._viewers = 0
@@ -155,7 +155,7 @@ class Resources:
         Raises:
             _NoSuchTask: there is none of that name; or there are several, and none is named.
         """
-        tasks = {task.name: task for task in self._desk.tasks()}
+        tasks = {task.name: task for task in self._operated.tasks()}
         name, known = request.query.get("task"), ", ".join(sorted(map(printable, tasks))) or "none"
         if name is None and len(tasks) == 1:
             return next(iter(tasks.values()))
@@ -171,10 +171,10 @@ class Resources:
     # ---- queries
 
     async def _tasks(self, request: Request) -> Response:
-        return json_response(tasks_view(self._desk))
+        return json_response(answers.tasks_answer(self._operated))
 
     async def _status(self, request: Request) -> Response:
-        return json_response(_view(self._task(request)))
+        return json_response(_answer(self._task(request)))
 
     async def _events(self, request: Request) -> Response:
         if self._viewers >= MOST_VIEWERS:
@@ -189,9 +189,9 @@ class Resources:
         """
         self._viewers += 1
         try:
-            while task in self._desk.tasks():
+            while task in self._operated.tasks():
                 change = task.observer.change
-                yield b"data: " + json.dumps(_view(task), allow_nan=False).encode() + b"\n\n"
+                yield b"data: " + as_json(_answer(task)) + b"\n\n"
                 await _within(HEARTBEAT, change)
                 await trio.sleep(MERGED_SECONDS)
         finally:
@@ -208,7 +208,7 @@ class Resources:
         status = task.overview.status()
         known = task.overview.known_clients()
         make = partial(
-            clients_page,
+            answers.clients_page,
             known,
             task.overview.submitted_clients(),
             task.overview.drawn_clients(),
@@ -227,31 +227,31 @@ class Resources:
         if not _is_count(before, 10**9):
             return refusal(HTTPStatus.BAD_REQUEST, "before: the number of a round expected")
         overview = self._task(request).overview
-        return json_response(rounds_view(await overview.past_rounds(int(last), int(before))))
+        return json_response(answers.rounds_answer(await overview.past_rounds(int(last), int(before))))
 
     async def _round(self, request: Request, number: str) -> Response:
         for past in await self._task(request).overview.past_rounds(1, int(number) + 1):
             if past.report.number == int(number):
-                return json_response(round_view(past))
+                return json_response(answers.round_answer(past))
         return refusal(HTTPStatus.NOT_FOUND, f"round {number} is not settled, or too long ago to be known")
 
     # ---- monitoring
 
     async def _metrics(self, request: Request) -> Response:
-        tasks = self._desk.tasks()
+        tasks = self._operated.tasks()
         for task in tasks:
             standing, ready = task.standing(), not await _missing(task)
             task.observer.metrics.show(task.overview.status(), standing.state, standing.store, ready)
         each = [(task.name, task.observer.metrics) for task in tasks]
-        return Response(HTTPStatus.OK, CONTENT_TYPE, exposed(self._desk.process.metrics, each))
+        return Response(HTTPStatus.OK, CONTENT_TYPE, exposed(self._operated.process.metrics, each))
 
     async def _healthz(self, request: Request) -> Response:
-        lag = self._desk.process.lag
+        lag = self._operated.process.lag
         status = HTTPStatus.SERVICE_UNAVAILABLE if lag.problem else HTTPStatus.OK
         return json_response({"healthy": not lag.problem, "trouble": lag.problem, "lag_seconds": lag.worst}, status)
 
     async def _readyz(self, request: Request) -> Response:
-        tasks = self._desk.tasks()
+        tasks = self._operated.tasks()
         missing = [f"{_whose(task, tasks)}{one}" for task in tasks for one in await _missing(task)]
         status = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
         return json_response({"ready": not missing, "missing": missing}, status)
@@ -264,31 +264,35 @@ class Resources:
             text = f'{{"because": "…"}} expected, with 1 to {LONGEST_REASON} characters that tell clients why'
             return refusal(HTTPStatus.BAD_REQUEST, text)
         await self._task(request).overview.abort_round(int(number), because)
-        return json_response(Aborting(version=VERSION, number=int(number), because=because), HTTPStatus.ACCEPTED)
+        return json_response(
+            answers.Aborting(version=VERSION, number=int(number), because=because), HTTPStatus.ACCEPTED
+        )
 
     async def _close(self, request: Request, number: str) -> Response:
         submissions = await self._task(request).overview.close_now(int(number))
-        return json_response(Closing(version=VERSION, number=int(number), submissions=submissions), HTTPStatus.ACCEPTED)
+        return json_response(
+            answers.Closing(version=VERSION, number=int(number), submissions=submissions), HTTPStatus.ACCEPTED
+        )
 
     async def _draw(self, request: Request, number: str) -> Response:
         asked = self._task(request).overview.draw_round(int(number))
-        return json_response(Drawing(version=VERSION, number=int(number), asked=asked), HTTPStatus.ACCEPTED)
+        return json_response(answers.Drawing(version=VERSION, number=int(number), asked=asked), HTTPStatus.ACCEPTED)
 
     async def _drain(self, request: Request) -> Response:
-        await self._desk.drain(self._task(request).name)
-        return json_response(tasks_view(self._desk), HTTPStatus.ACCEPTED)
+        await self._operated.drain(self._task(request).name)
+        return json_response(answers.tasks_answer(self._operated), HTTPStatus.ACCEPTED)
 
     async def _start(self, request: Request) -> Response:
-        await self._desk.start(self._task(request).name)
-        return json_response(tasks_view(self._desk), HTTPStatus.ACCEPTED)
+        await self._operated.start(self._task(request).name)
+        return json_response(answers.tasks_answer(self._operated), HTTPStatus.ACCEPTED)
 
     async def _log_level(self, request: Request) -> Response:
-        log = self._desk.process.setup.log
+        log = self._operated.process.setup.log
         try:
             log.set_level(_text_in(request.body, "level"))
         except MisuseError as error:
             return refusal(HTTPStatus.BAD_REQUEST, str(error))
-        return json_response(LogLevel(version=VERSION, level=log.level))
+        return json_response(answers.LogLevel(version=VERSION, level=log.level))
 
 
 class _NoSuchTask(Exception):  # noqa: N818 - it never leaves this module
@@ -299,8 +303,8 @@ class _NoSuchTask(Exception):  # noqa: N818 - it never leaves this module
         self.status = status
 
 
-def _view(task: OperatedTask) -> StatusView:
-    return status_view(task.overview.status(), task.observer)
+def _answer(task: OperatedTask) -> StatusAnswer:
+    return answers.status_answer(task.overview.status(), task.observer)
 
 
 def _whose(task: OperatedTask, tasks: Sequence[OperatedTask]) -> str:
@@ -318,7 +322,7 @@ async def _missing(task: OperatedTask) -> list[str]:
     status = task.overview.status()
     missing = []
     if not status.peer_connected and (status.round is None or status.round.state != "Open"):
-        missing.append(f"S{1 - status.server} is not connected")
+        missing.append(f"{status.peer} is not connected")
     store = await task.observer.setup.store_problem()
     return [*missing, plain_text(f"the store cannot be written: {store}")] if store else missing
 

@@ -12,7 +12,7 @@ from fsl_async.errors import MisuseError, StorageError
 from parties.events import Warned
 from parties.operator.http import HttpLimits, serve_http
 from parties.operator.observer import OperatorObserver
-from parties.operator.overview import Desk
+from parties.operator.overview import OperatedProcess
 from parties.operator.resources import Resources, host_of
 from parties.operator.token import OperatorToken, written_token
 from transport import UnreachableError
@@ -24,7 +24,7 @@ TOKEN_RETRY_SECONDS = 5.0
 
 
 async def serve_operator(
-    desk: Desk,
+    operated: OperatedProcess,
     address: str,
     token_file: Path,
     *,
@@ -35,7 +35,7 @@ async def serve_operator(
     """Serve the operator port until cancelled.
 
     Args:
-        desk: the server's process; `OneTask` is that of a server by itself.
+        operated: the server's process; `OneTask` is that of a server by itself.
         address: host:port; everybody who can connect to it can read, so it should be a loopback address.
         token_file: the file into which the token is written for as long as this runs; changes need the token.
         hosts: names by which requests may address this host, besides IP addresses and localhost.
@@ -48,9 +48,9 @@ async def serve_operator(
         StorageError: the token cannot be written.
     """
     with written_token(token_file) as token:
-        sockets, observer = await _bind(address), desk.process
+        sockets, observer = await _bind(address), operated.process
         _warn(observer, sockets)
-        resources = Resources(desk, token, {*hosts, host_of(address)})
+        resources = Resources(operated, token, {*hosts, host_of(address)})
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_write_when_there_is_room, observer, token, token_file)
             nursery.start_soon(observer.lag.watch)

@@ -31,7 +31,7 @@ from parties.server.round.run import RoundRun
 from parties.server.round_sequence import RoundSequence
 from parties.server.rounds import Resting, Rounds, Running, Sampling, Stage, Tossing
 from parties.server.setup import ServerSetup
-from parties.status import PastRound, ServerStatus
+from parties.status import Fingerprints, PastRound, ServerStatus
 from parties.status import Stage as StageName
 
 
@@ -283,19 +283,17 @@ class OperatedServer:
         """How the server stands, for people."""
         run, progress = self.running, self.sequence.lasting.progress
         return ServerStatus(
-            server=self.setup.index,
+            server=self.setup.name,
             task=self.setup.task.name,
-            task_digest=self.setup.task.digest(),
-            model_digest=self.sequence.lasting.model_digest,
-            statement_keys=self._statement_keys(),
+            fingerprints=self._fingerprints(),
             peer_connected=self.link.connected,
-            peer_release=self.meeting.peer_release,
+            peer_release=printable(self.meeting.peer_release),
             clients_connected=self.visitors,
             clients_known=len(self.enrolment.names()),
             stage=_stage_name(self.rounds.stage),
             asked=len(self.rounds.waiting.of(self.rounds.number)),
             number=self.rounds.number,
-            last=self.rounds.past[-1] if self.rounds.past else None,
+            last=self.rounds.past[-1].summary() if self.rounds.past else None,
             round=None if run is None else run.status(),
             waiting_for=self.state_name(),
             rounds_done=progress.done,
@@ -305,9 +303,10 @@ class OperatedServer:
             engine=self.sequence.engine.status(),
         )
 
-    def _statement_keys(self) -> tuple[bytes, bytes]:
+    def _fingerprints(self) -> Fingerprints:
         own, peer = self.setup.identity.public.statement, self.setup.peer.statement
-        return (own, peer) if self.setup.index == 0 else (peer, own)
+        keys = (own, peer) if self.setup.index == 0 else (peer, own)
+        return Fingerprints.of(self.setup.task.digest(), self.sequence.lasting.model_digest, keys)
 
     def known_clients(self) -> tuple[str, ...]:
         """The names of the clients that may take part, sorted."""

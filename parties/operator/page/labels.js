@@ -69,3 +69,9 @@ export function protocol(name) {
 export function reasons(excluded) {
   return Object.entries(excluded).map(([reason, number]) => `${number} ${REASONS[reason] ?? reason}`).join(", ");
 }
+
+// The other server's name.
+export const peerOf = ({ server }) => (server === "S0" ? "S1" : "S0");
+
+// Which of its steps a round is at.
+export const stepOf = ({ activity }) => (activity === "collecting" ? "collect" : "compute");

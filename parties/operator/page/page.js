@@ -3,6 +3,7 @@
 
 import { showBlobs } from "./blobs.js";
 import { at, make, mark, say } from "./dom.js";
+import { peerOf, stepOf } from "./labels.js";
 import { fetchClients, showServers, watchClients } from "./parties.js";
 import { fetchRounds, watchRounds } from "./past.js";
 import { showRound, tick } from "./round.js";
@@ -23,7 +24,7 @@ function show(status) {
   document.title = title(status);
   say("server", status.server);
   say("task", status.task);
-  mark(at("peer"), status.peer.connected ? "good" : "poor", `${status.peer.name} ${status.peer.connected ? "connected" : "not connected"}`);
+  mark(at("peer"), status.peer_connected ? "good" : "poor", `${peerOf(status)} ${status.peer_connected ? "connected" : "not connected"}`);
   showRound(status, ahead);
   showFigures(status);
   showServers(status);
@@ -33,23 +34,23 @@ function show(status) {
   lookAgain();
   showTroubles(status.troubles);
   at("as-of").replaceChildren("As of ", moment(status.time + ahead), `. ${status.server} has been running since `, moment(status.started_at), `, and logs from level ${status.log_level} on.`);
-  const now = status.rounds.done + status.rounds.aborted;
+  const now = status.rounds_done + status.rounds_aborted;
   if (now !== settled && !fetching) refresh(now);
 }
 
 function title({ server, task, round, number: coming, stage }) {
-  const words = round ? `round ${round.number}: ${round.step}` : stage === "away" ? "not served" : stage === "resting" ? "no further round" : `${stage} round ${coming}`;
+  const words = round ? `round ${round.number}: ${stepOf(round)}` : stage === "away" ? "not served" : stage === "resting" ? "no further round" : `${stage} round ${coming}`;
   return `${server} ${task} · ${words} · fsl-async`;
 }
 
 function showFigures(status) {
-  const { round, memory, clients } = status;
-  say("done", number(status.rounds.done));
-  say("aborted", number(status.rounds.aborted));
-  say("connected", clients.known ? `${number(clients.connected)} of ${number(clients.known)}` : number(clients.connected));
+  const { round, budget, clients_known: known, clients_present: present } = status;
+  say("done", number(status.rounds_done));
+  say("aborted", number(status.rounds_aborted));
+  say("connected", known ? `${number(present)} of ${number(known)}` : number(present));
   say("queue", round ? number(Math.max(0, round.submissions - round.evaluated)) : "0");
-  say("memory", bytes(memory.resident));
-  at("memory").title = memory.budget ? `${bytes(memory.budget_used)} of ${bytes(memory.budget)} for messages are used` : "";
+  say("memory", bytes(status.resident_bytes));
+  at("memory").title = budget ? `${bytes(status.budget_used)} of ${bytes(budget)} for messages are used` : "";
   say("lag", seconds(status.lag_seconds));
   document.querySelectorAll(".note").forEach((tile) => tile.remove());
   at("figures").append(...status.notes.map(({ title, text, more, poor }) => {

@@ -2,6 +2,7 @@
 // letters; the list of clients is read page by page, because there may be a hundred thousand.
 
 import { ask, at, make, say } from "./dom.js";
+import { peerOf } from "./labels.js";
 import { route } from "./tasks.js";
 import { count, number } from "./units.js";
 
@@ -10,15 +11,16 @@ const PAUSE = 1000;
 
 // ---- who is who
 
-export function showServers({ servers, peer, fingerprints, round, last }) {
-  at("servers").replaceChildren(...servers.map(server));
+export function showServers(status) {
+  const { places, fingerprints, round, last } = status;
+  at("servers").replaceChildren(...places.map((place, index) => server(place, `S${index}`, status)));
   const after = last ? `Model after round ${last.number}` : "Model at the start";
   const rows = [
-    ["Task", fingerprints.task, verdict(peer, peer.same_task)],
-    [after, fingerprints.model, verdict(peer, peer.same_model)],
+    ["Task", fingerprints.task, verdict(status, status.peer_connected)],
+    [after, fingerprints.model, verdict(status, status.stage === "running")],
   ];
   if (round) rows.push([`Round ${round.number}`, round.fingerprint, "covers the task, the model, both servers' keys and the round's seed"]);
-  rows.push(...servers.map(({ name, key }) => [`Key of ${name}`, key, ""]));
+  rows.push(...fingerprints.keys.map((key, index) => [`Key of S${index}`, key, ""]));
   at("compare").replaceChildren(...rows.filter(([, letters]) => letters).flatMap(([what, letters, words]) =>
     [make("dt", "", what), make("dd", "", letterGroups(letters), ...(words ? [make("span", "quiet", words)] : []))]));
 }
@@ -27,13 +29,14 @@ function letterGroups(letters) {
   return make("code", "letters", ...letters.split(" ").flatMap((group) => [make("span", "", group), " "]));
 }
 
-function verdict(peer, same) {
-  if (same === null) return peer.connected ? `${peer.name} has not said yet` : `${peer.name} is not connected`;
-  return same ? `${peer.name} has the same` : `${peer.name} has another`;
+// A connection is refused where the task differs, and no round opens where the model does.
+function verdict(status, same) {
+  return `${peerOf(status)} ${same ? "has the same" : status.peer_connected ? "has not said yet" : "is not connected"}`;
 }
 
-function server({ name, here, operator, address, release }, index, servers) {
-  const other = servers[1 - index].release;
+function server({ operator, address }, name, status) {
+  const here = name === status.server;
+  const [release, other] = here ? [status.release, status.peer_release] : [status.peer_release, status.release];
   const differs = !here && release && other && release !== other;
   const version = release ? `version ${release}${differs ? `, and this server ${other}` : ""}` : here ? "" : "version not said yet";
   return make("div", here ? "server here" : "server",
@@ -51,7 +54,7 @@ let running = null;
 
 export function fetchClients(status) {
   running = status.round;
-  const { known } = status.clients;
+  const known = status.clients_known;
   at("clients-some").hidden = !known;
   at("clients-none").hidden = known > 0;
   say("clients-none", "No client is known yet. Those on the list, and those that enrol, appear here.");

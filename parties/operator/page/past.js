@@ -81,8 +81,7 @@ function rows(round, columns) {
   button.setAttribute("aria-expanded", unfolded.has(round.number));
   button.setAttribute("aria-label", `Round ${round.number}: who was counted`);
   const kind = round.protocol === "ssa" ? [] : [make("span", "tag", protocol(round.protocol).name)];
-  const trouble = round.aborted || round.refused;
-  const ended = cell("Ended", trouble ? "ended poor-text" : "ended", trouble ? `${ENDED[round.ended]}: ${trouble}` : "done");
+  const ended = cell("Ended", round.explanation ? "ended poor-text" : "ended", round.explanation ? `${ENDED[round.ended]}: ${round.explanation}` : "done");
   const others = cell("Not counted", "", number(notCounted(round)));
   others.title = reasons(round.not_counted);
   const row = make("tr", "", cell("Round", "number", button, ...kind), ended, cell("Counted", "", number(round.counted)), others,

@@ -2,7 +2,7 @@
 // Rule: the protocol's own words stand in the list of states alone.
 
 import { at, make, say } from "./dom.js";
-import { ENDED, PATHS, STATES, TIMES, protocol } from "./labels.js";
+import { ENDED, PATHS, STATES, TIMES, peerOf, protocol, stepOf } from "./labels.js";
 import { clock, count, moment, number, seconds, unit } from "./units.js";
 
 const NAMES = ["collect", "compute", "done"];
@@ -17,7 +17,7 @@ export function showRound(status, offset) {
   const run = round ?? last;
   const kind = protocol(run ? run.protocol : "ssa");
   at("round-title").replaceChildren(heading(status), ...(run ? [make("span", "tag", kind.name)] : []));
-  drawSteps(round ? NAMES.indexOf(round.step) : last ? 2 : -1, kind, !round && last ? last.ended : "done");
+  drawSteps(round ? NAMES.indexOf(stepOf(round)) : last ? 2 : -1, kind, !round && last ? last.ended : "done");
   say("state", sentence(status, kind));
   closes = round && round.state === "Open" ? round.closes_at : null;
   heard = status;
@@ -37,7 +37,7 @@ export function tick() {
   say("countdown", closes === null ? "" : clock(closes - now));
   const span = at("since").querySelector(".figures");
   if (span && heard.round) span.textContent = clock(now - heard.round.since);
-  if (heard && (heard.round ?? heard.last)) showSpent(heard.round ? grown(heard.round, Math.max(0, now - heard.time)) : heard.last, heard.peer.name);
+  if (heard && (heard.round ?? heard.last)) showSpent(heard.round ? grown(heard.round, Math.max(0, now - heard.time)) : heard.last, peerOf(heard));
 }
 
 // A round whose present activity has gone on for some seconds.
@@ -52,23 +52,23 @@ function heading({ round, last, stage, number: coming }) {
 }
 
 function sentence(status, kind) {
-  const { round, last, stage, peer } = status;
-  const away = `${peer.name} is not connected. `;
+  const { round, last, stage, peer_connected: connected } = status;
+  const away = `${peerOf(status)} is not connected. `;
   if (round) {
     const waits = round.waiting_for && round.waiting_for !== "clients" ? ` ${round.activity === "computing" ? "Now" : "Waiting for"}: ${round.waiting_for}.` : "";
-    return `${peer.connected ? "" : away}${kind[round.step]}${missing(round)}${waits}`;
+    return `${connected ? "" : away}${kind[stepOf(round)]}${missing(round)}${waits}`;
   }
-  const before = !last ? "" : last.ended === "done" ? `${kind.done} ` : `Round ${last.number} was ${last.ended}: ${last.aborted || last.refused}. `;
+  const before = !last ? "" : last.ended === "done" ? `${kind.done} ` : `Round ${last.number} was ${last.ended}: ${last.explanation}. `;
   if (stage === "away") return `${before}This task is not served now: ${status.waiting_for}.`;
   if (stage === "resting") return `${before}No further round opens.`;
-  if (stage === "drawing") return `${before}${peer.connected ? "" : away}Clients ask to take part in round ${status.number}: ${number(status.asked)} so far. Then the servers draw some of them.`;
+  if (stage === "drawing") return `${before}${connected ? "" : away}Clients ask to take part in round ${status.number}: ${number(status.asked)} so far. Then the servers draw some of them.`;
   const next = `round ${status.number} opens once both servers have drawn its seed.`;
-  return `${before}${peer.connected ? `Next: ${next}` : `${away}${next[0].toUpperCase()}${next.slice(1)}`}`;
+  return `${before}${connected ? `Next: ${next}` : `${away}${next[0].toUpperCase()}${next.slice(1)}`}`;
 }
 
-function missing({ step, submissions, minimum, retrievals, protocol: name }) {
+function missing({ activity, submissions, minimum, retrievals, protocol: name }) {
   if (name === "psr") return ` ${count(retrievals, "retrieval")} answered so far.`;
-  if (step !== "collect" || submissions >= minimum) return "";
+  if (activity !== "collecting" || submissions >= minimum) return "";
   return ` ${count(minimum - submissions, "more client")} ${minimum - submissions === 1 ? "is" : "are"} needed.`;
 }
 

@@ -9,6 +9,7 @@ which has the machine's state.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -37,7 +38,7 @@ from parties.server.round.services import RoundServices
 from parties.server.round.serving import Serving
 from parties.server.round.waiting import Stopwatch, Timers, waiting_for
 from parties.server.store_layout import KnownPart
-from parties.status import PastRound, RoundStatus
+from parties.status import PastRound, RoundStatus, fingerprint
 from parties.storage.store import Record, decode_stored, replaying
 
 ProtocolDriver: TypeAlias = Aggregation | Serving
@@ -159,7 +160,8 @@ class RoundRun:
         """How the round stands, for people."""
         return RoundStatus(
             number=self.config.number,
-            round_id=self.round_id,
+            round_id=self.round_id.hex(),
+            fingerprint=fingerprint(self.round_id),
             protocol=self.config.protocol,
             state=type(self.state).__name__,
             opened_at=self._start.opened_at,
@@ -167,7 +169,7 @@ class RoundRun:
             since=self._stopwatch.since(self.state),
             times=self._stopwatch.times(self.state, self._services.clock()),
             evaluating=self.driver.seconds,
-            closes_at=self._start.closes_at,
+            closes_at=self._start.closes_at if math.isfinite(self._start.closes_at) else None,
             submissions=self.driver.submissions,
             evaluated=self.driver.evaluated,
             retrievals=self.driver.retrievals.answered,

@@ -454,7 +454,7 @@ def test_processes_with_two_tasks_are_killed_asked_and_stopped(folder, serve, ca
     code, error = asked(folder, capsys, "status", "S0.toml", "--once")
     assert (code, "several tasks; name one with --task" in error["message"]) == (ExitCode.MISUSE, True)
     code, status = asked(folder, capsys, "status", "S0.toml", "--task", "town")
-    assert (code, status["task"], status["rounds"]["done"]) == (ExitCode.OK, "town", 1)
+    assert (code, status["task"], status["rounds_done"]) == (ExitCode.OK, "town", 1)
     code, listed = asked(folder, capsys, "rounds", "list", "S1.toml", "--task", "shop")
     assert [past["counted"] for past in listed["rounds"]] == [2]
     code, error = asked(folder, capsys, "backup", "S0.toml", "copy.sqlite")

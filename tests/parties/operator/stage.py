@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import msgspec
@@ -33,12 +34,14 @@ from parties.server.round.waiting import Measured
 from parties.status import (
     BlobsStatus,
     EngineStatus,
+    Fingerprints,
     Note,
     PastRound,
     RoundStatus,
     RoundTimes,
     ServerStatus,
     WorkerStatus,
+    fingerprint,
 )
 
 NASTY = "<img src=x onerror=alert(1)>"
@@ -109,11 +112,13 @@ class Stage:
     def status(self) -> ServerStatus:
         done = sum(1 for past in self.past if past.report.ended == "done")
         return ServerStatus(
-            server=0,
+            server="S0",
             task=self.task,
-            task_digest=digest(Domain.TASK, self.task.encode()),
-            model_digest=digest(Domain.MODEL, done.to_bytes(8, "little")),
-            statement_keys=(digest(Domain.IDENTITY, b"S0"), digest(Domain.IDENTITY, b"S1")),
+            fingerprints=Fingerprints.of(
+                digest(Domain.TASK, self.task.encode()),
+                digest(Domain.MODEL, done.to_bytes(8, "little")),
+                (digest(Domain.IDENTITY, b"S0"), digest(Domain.IDENTITY, b"S1")),
+            ),
             peer_connected=self.peer,
             peer_release=self.peer_release,
             clients_connected=len(self.connected),
@@ -127,7 +132,7 @@ class Stage:
             else "preparing",
             asked=self.asked,
             number=len(self.past) + (not self.resting),
-            last=self.past[-1] if self.past else None,
+            last=self.past[-1].summary() if self.past else None,
             round=self._measured_run(),
             waiting_for="" if self.peer else "S1, which is not connected",
             rounds_done=done,
@@ -199,9 +204,11 @@ class Stage:
     ) -> None:
         self.submitted = set()
         self._measured = Measured(RoundTimes(), self.now)
+        round_id = digest(Domain.ROUND, number.to_bytes(8, "big"))
         self.running = RoundStatus(
             number=number,
-            round_id=digest(Domain.ROUND, number.to_bytes(8, "big")),
+            round_id=round_id.hex(),
+            fingerprint=fingerprint(round_id),
             protocol=protocol,
             state="Open",
             opened_at=self.now,
@@ -209,7 +216,7 @@ class Stage:
             since=self.now,
             times=RoundTimes(),
             evaluating=0.0,
-            closes_at=self.now + seconds,
+            closes_at=self.now + seconds if math.isfinite(seconds) else None,
             submissions=0,
             evaluated=0,
             retrievals=0,
@@ -217,11 +224,7 @@ class Stage:
             maximum=maximum,
             waiting_for="clients",
         )
-        self.tell(
-            RoundOpened(
-                number=number, round_id=self.running.round_id, protocol=protocol, closes_at=self.running.closes_at
-            )
-        )
+        self.tell(RoundOpened(number=number, round_id=round_id, protocol=protocol, closes_at=self.now + seconds))
 
     def submit(self, client: str) -> None:
         run = self._run(submissions=self._run().submissions + 1)
@@ -268,7 +271,7 @@ class Stage:
 
 
 class Host:
-    """The desk of a process with several tasks, each a stage."""
+    """A process with several tasks, each a stage."""
 
     def __init__(self, *stages: Stage) -> None:
         self.process = stages[0].observer

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from fsl_async.errors import MisuseError
 from parties.events import ConnectionFailed, SubmissionIn, Warned
 from parties.operator import Log, ObserverSetup, OperatorObserver
-from parties.operator.response_types import VERSION
-from parties.status import TaskStanding
+from parties.operator.answers import VERSION
+from parties.status import HostedTaskStatus
 from tests.parties.operator.asking import Port
 from tests.parties.operator.stage import Stage
 
@@ -26,9 +26,9 @@ class Played:
             ObserverSetup(0, name, self.stage.log, clock=lambda: self.stage.now), process
         )
         self.overview = self.stage
-        self.now = TaskStanding(state="running", digest=digest, store=f"/srv/{name}.sqlite")
+        self.now = HostedTaskStatus(state="running", digest=digest.hex(), store=f"/srv/{name}.sqlite")
 
-    def standing(self) -> TaskStanding:
+    def standing(self) -> HostedTaskStatus:
         return self.now
 
 
@@ -60,7 +60,7 @@ def desk() -> Stages:
 @pytest.fixture
 def port(desk) -> Port:
     found = Port()
-    found.resources._desk = desk  # the same port, of another process
+    found.resources._operated = desk  # the same port, of another process
     return found
 
 
@@ -99,7 +99,7 @@ async def test_metrics_have_the_task_and_those_of_the_process_have_none(port, de
     town.observer(Warned(about="store", explanation="full"))
     desk.process(Warned(about="configuration", explanation="wrong"))
     desk.process(ConnectionFailed(origin="203.0.113.9", kind="HandshakeError", explanation="no"))
-    desk.played[1].now = TaskStanding(state="failed", digest=b"", store="", explanation="damaged")
+    desk.played[1].now = HostedTaskStatus(state="failed", digest="", store="", explanation="damaged")
     _, _, body = await port.ask("GET", "/metrics")
     families = list(text_string_to_metric_families(body.decode()))
     assert len({family.name for family in families}) == len(families), "each once"
@@ -125,10 +125,10 @@ async def test_ready_is_where_every_task_is_served_or_was_drained(port, desk):
     refused = await port.json("/readyz", 503)
     assert refused["missing"] == ["task 'shop': S1 is not connected", "task 'town': S1 is not connected"]
     shop.stage.meet_peer()
-    town.now = TaskStanding(state="failed", digest=b"", store="", explanation="the store is damaged")
+    town.now = HostedTaskStatus(state="failed", digest="", store="", explanation="the store is damaged")
     refused = await port.json("/readyz", 503)
     assert refused["missing"] == ["task 'town': failed: the store is damaged"]
-    town.now = TaskStanding(state="drained", digest=b"", store="")
+    town.now = HostedTaskStatus(state="drained", digest="", store="")
     assert (await port.json("/readyz"))["ready"]
 
 

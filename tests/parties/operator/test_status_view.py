@@ -7,7 +7,7 @@ import io
 import json
 import signal
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,10 +22,18 @@ from parties.commands import operating as commands
 from parties.commands.application import app
 from parties.deployment.operator_port import operator_port
 from parties.operator import OneTask, serve_operator
+from parties.operator.answers import (
+    RoundsAnswer,
+    StatusAnswer,
+    read_answer,
+    round_answer,
+    rounds_answer,
+    status_answer,
+)
+from parties.operator.http import as_json
 from parties.operator.queries import OperatorPort
-from parties.operator.response_types import ProblemView, RoundsView, RoundView, RunningView, StatusView, read_answer
 from parties.operator.terminal import as_text, round_screen, rounds_table, status_screen, watch
-from parties.operator.views import round_view, rounds_view, status_view
+from parties.status import RoundSummary
 from tests.parties.operator.paper import Paper
 from tests.parties.operator.stage import NASTY, Stage, play_blobs, play_day, play_workers
 from transport import ForeignPeerError, UnreachableError
@@ -45,8 +53,8 @@ async def serving(stage: Stage, token: Path) -> AsyncGenerator[str, None]:
         nursery.cancel_scope.cancel()
 
 
-def views(stage: Stage) -> tuple[dict, list[dict]]:
-    return status_view(stage.status(), stage.observer), rounds_view(stage.past)["rounds"]
+def views(stage: Stage) -> tuple[StatusAnswer, Sequence[RoundSummary]]:
+    return status_answer(stage.status(), stage.observer), rounds_answer(stage.past).rounds
 
 
 # ---- what is drawn
@@ -149,7 +157,7 @@ def test_between_rounds_the_last_one_is_shown_as_it_ended(stage, ended, words):
 def test_one_round_is_shown_with_everybody_and_why(stage):
     stage.open_round(3)
     stage.settle(["alice", "bob"], {"carol": "mismatch"})
-    shown = as_text(round_screen(round_view(stage.past[0])))
+    shown = as_text(round_screen(round_answer(stage.past[0])))
     assert "counted: alice, bob" in shown
     assert "not counted: carol (mismatch)" in shown
     assert f"model: items {bytes(32).hex()}" in shown
@@ -161,11 +169,11 @@ def test_names_are_neither_markup_nor_escapes(stage):
     stage.settle(names, {"[link]": "proof"})
     stage.open_round(4)
     stage.settle([], {}, aborted="[red]\x1b]0;title\x07")
-    for screen in (round_screen(round_view(stage.past[0])), rounds_table(rounds_view(stage.past)["rounds"])):
+    for screen in (round_screen(round_answer(stage.past[0])), rounds_table(rounds_answer(stage.past).rounds)):
         drawn = as_text(screen)
         assert "\x1b" not in drawn
         assert "\x07" not in drawn
-    shown = as_text(round_screen(round_view(stage.past[0])), width=200)
+    shown = as_text(round_screen(round_answer(stage.past[0])), width=200)
     for name in (NASTY, "[bold red]x[/]", "tab\\x1b[2Jend", "[link]"):
         assert name in shown
 
@@ -387,14 +395,14 @@ FOREIGN = {
     "another release's status": b'{"version": 4}',
     "lists in lists": b"[" * 100_000,
     "objects in objects": b'{"a":' * 100_000,
-    "lists in what we do not know": b'{"version": 4, "more": ' + b"[" * 100_000,
+    "lists in what we do not know": b'{"version": 5, "more": ' + b"[" * 100_000,
 }
 
 
 @pytest.mark.parametrize("body", FOREIGN.values(), ids=FOREIGN.keys())
 async def test_another_program_at_the_port_is_not_taken_for_ours(body):
     with other_server(body) as url, pytest.raises(ForeignPeerError, match="is not an operator's port of fsl-async"):
-        await operator_port(url).get("/status.json", StatusView)
+        await operator_port(url).get("/status.json", StatusAnswer)
 
 
 async def _answers(stream: trio.SocketStream, said: bytes) -> None:
@@ -404,7 +412,7 @@ async def _answers(stream: trio.SocketStream, said: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("length", "body"),
-    [(10**18, b'{"version": 4}'), (10**30, b""), (4, b'{"version": 4}')],
+    [(10**18, b'{"version": 5}'), (10**30, b""), (4, b'{"version": 5}')],
 )
 async def test_an_answer_need_not_be_as_long_as_it_says(length, body):
     said = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (length, body)
@@ -412,40 +420,37 @@ async def test_an_answer_need_not_be_as_long_as_it_says(length, body):
         (listener, *_) = await nursery.start(partial(trio.serve_tcp, partial(_answers, said=said), 0, host="127.0.0.1"))
         port = listener.socket.getsockname()[1]
         with pytest.raises(ForeignPeerError):
-            await operator_port(f"http://127.0.0.1:{port}").get("/status.json", StatusView)
+            await operator_port(f"http://127.0.0.1:{port}").get("/status.json", StatusAnswer)
         nursery.cancel_scope.cancel()
 
 
 async def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch):
     monkeypatch.setattr("parties.operator.queries.LONGEST_ANSWER", 100_000)
     with other_server(b" " * 200_000) as url, pytest.raises(ForeignPeerError):
-        await operator_port(url).get("/status.json", StatusView)
+        await operator_port(url).get("/status.json", StatusAnswer)
 
 
 def test_what_is_shown_is_what_is_demanded(stage):
-    """Every field that a view has is in its type, and no other, so that a command may rely on all of them."""
+    """Every field of an answer is sent, and is needed, so that a command may rely on all of them."""
     play_day(stage, rounds=24)
-    status = status_view(stage.status(), stage.observer)
-    shown = {StatusView: status, RoundsView: rounds_view(stage.past), RoundView: round_view(stage.past[0])}
-    for kind, view in shown.items():
-        body = json.dumps(view).encode()
-        assert read_answer(body, kind) == view
-        assert view.keys() == kind.__annotations__.keys()
-        for name in view:
+    status = status_answer(stage.status(), stage.observer)
+    for answer in (status, rounds_answer(stage.past), round_answer(stage.past[0])):
+        body = json.loads(as_json(answer))
+        assert read_answer(json.dumps(body).encode(), type(answer)) == answer
+        for name in body:
             with pytest.raises(ValueError, match=name):
-                read_answer(json.dumps({key: view[key] for key in view if key != name}).encode(), kind)
-    assert status["round"].keys() == RunningView.__annotations__.keys()
-    assert status["troubles"][0].keys() == ProblemView.__annotations__.keys()
+                read_answer(json.dumps({key: body[key] for key in body if key != name}).encode(), type(answer))
 
 
-def test_what_a_later_server_says_besides_is_let_through(stage):
-    view = {**rounds_view(stage.past), "more": {"of": ["it"]}}
-    assert read_answer(json.dumps(view).encode(), RoundsView) == view
+def test_what_a_later_server_says_besides_is_passed_over(stage):
+    answer = rounds_answer(stage.past)
+    more = {**json.loads(as_json(answer)), "more": {"of": ["it"]}}
+    assert read_answer(json.dumps(more).encode(), RoundsAnswer) == answer
 
 
 async def test_a_port_that_cannot_be_is_refused():
     with pytest.raises(ChannelError):
-        await operator_port("http://127.0.0.1:99999").get("/status.json", StatusView)
+        await operator_port("http://127.0.0.1:99999").get("/status.json", StatusAnswer)
 
 
 async def test_something_that_speaks_no_http_is_not_taken_for_ours():
@@ -456,13 +461,13 @@ async def test_something_that_speaks_no_http_is_not_taken_for_ours():
         (listener, *_) = await nursery.start(partial(trio.serve_tcp, babble, 0, host="127.0.0.1"))
         port = listener.socket.getsockname()[1]
         with pytest.raises(ChannelError):
-            await operator_port(f"http://127.0.0.1:{port}").get("/status.json", StatusView)
+            await operator_port(f"http://127.0.0.1:{port}").get("/status.json", StatusAnswer)
         nursery.cancel_scope.cancel()
 
 
 def test_an_address_nobody_listens_at(capsys):
     with pytest.raises(UnreachableError, match=r"nothing answers at http://127\.0\.0\.1:9 "):
-        trio.run(operator_port("http://127.0.0.1:9").get, "/status.json", StatusView)
+        trio.run(operator_port("http://127.0.0.1:9").get, "/status.json", StatusAnswer)
     assert commands.status("http://127.0.0.1:9", form="json") == 4
     assert json.loads(capsys.readouterr().out)["error"]["kind"] == "UnreachableError"
 

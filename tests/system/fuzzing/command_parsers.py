@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Callable
 from functools import cache
@@ -21,14 +20,25 @@ from parties.deployment.operator_port import operator_port
 from parties.events import Warned
 from parties.files.models import load_model
 from parties.operator import Log, ObserverSetup, OperatorObserver
-from parties.operator.http import json_response
+from parties.operator.answers import (
+    VERSION,
+    Aborting,
+    Drawing,
+    LogLevel,
+    RoundAnswer,
+    RoundsAnswer,
+    StatusAnswer,
+    read_answer,
+    round_answer,
+    rounds_answer,
+    status_answer,
+)
+from parties.operator.http import as_json, json_response
 from parties.operator.queries import OperatorPort
-from parties.operator.response_types import VERSION, Aborting, Drawing, LogLevel, RoundsView, RoundView, StatusView
 from parties.operator.terminal import as_text, round_screen, rounds_table, status_screen
 from parties.operator.token import OperatorToken, read_operator_token
-from parties.operator.views import round_view, rounds_view, status_view
 from parties.settings.party_file import ServerFile
-from parties.status import PastRound, RoundStatus, RoundTimes, ServerStatus
+from parties.status import Fingerprints, PastRound, RoundStatus, RoundTimes, ServerStatus, fingerprint
 
 from .file_parsers import SERVER_TOML
 from .parser import SLOW, Parser
@@ -72,21 +82,21 @@ class _Overheard(OperatorPort):
         return connection
 
 
-def _draw_status(view: StatusView) -> RenderableType:
+def _draw_status(view: StatusAnswer) -> RenderableType:
     return status_screen(view, [])
 
 
-def _draw_rounds(view: RoundsView) -> RenderableType:
-    return rounds_table(view["rounds"])
+def _draw_rounds(view: RoundsAnswer) -> RenderableType:
+    return rounds_table(view.rounds)
 
 
 KINDS: tuple[tuple[type, Callable[[Any], RenderableType]], ...] = (
-    (StatusView, _draw_status),
-    (RoundsView, _draw_rounds),
-    (RoundView, round_screen),
-    (Aborting, lambda view: f"{view['number']} {view['because']!r}"),
-    (LogLevel, lambda view: view["level"]),
-    (Drawing, lambda view: f"{view['number']} {view['asked']}"),
+    (StatusAnswer, _draw_status),
+    (RoundsAnswer, _draw_rounds),
+    (RoundAnswer, round_screen),
+    (Aborting, lambda view: f"{view.number} {view.because!r}"),
+    (LogLevel, lambda view: view.level),
+    (Drawing, lambda view: f"{view.number} {view.asked}"),
 )
 
 
@@ -96,7 +106,7 @@ def _hear(data: bytes) -> None:
     view = _Overheard(data[1:])._ask_in_thread(kind, "GET", "/")
     drawn = as_text(draw(view))
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", drawn), "a control character comes through"
-    assert json.loads(json.dumps(view)) == view
+    assert read_answer(as_json(view), kind) == view
 
 
 @cache
@@ -109,7 +119,8 @@ def _observer() -> OperatorObserver:
 def _answers() -> list[bytes]:
     run = RoundStatus(
         number=4,
-        round_id=key(1),
+        round_id=key(1).hex(),
+        fingerprint=fingerprint(key(1)),
         protocol="ssa",
         state="Open",
         opened_at=1.0,
@@ -129,18 +140,18 @@ def _answers() -> list[bytes]:
         report=REPORT, protocol="ssa", opened_at=1.0, settled_at=2.0, times=RoundTimes(collecting=1.0), evaluating=0.5
     )
     status = msgspec.structs.replace(
-        ServerStatus.away(0, "goods", key(5), (key(7), key(8))),
+        ServerStatus.away("S0", "goods", Fingerprints.of(key(5), b"", (key(7), key(8)))),
         stage="running",
         number=4,
-        last=past,
+        last=past.summary(),
         round=run,
         rounds_done=3,
         rounds_aborted=1,
     )
     views = (
-        status_view(status, _observer()),
-        rounds_view([past]),
-        round_view(past),
+        status_answer(status, _observer()),
+        rounds_answer([past]),
+        round_answer(past),
         Aborting(version=VERSION, number=3, because="a trial"),
         LogLevel(version=VERSION, level="info"),
         Drawing(version=VERSION, number=3, asked=7),

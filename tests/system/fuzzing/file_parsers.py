@@ -28,7 +28,7 @@ from parties.settings.lists import add_clients, list_clients, revoke_client
 from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.task_file import Deployment
 from parties.settings.writing import write_deployment
-from parties.status import PastRound, RoundTimes, ServerStatus
+from parties.status import Fingerprints, PastRound, RoundTimes, ServerStatus
 
 from .parser import HEAVY, SLOW, Parser
 from .samples import ALICE, REPORT, SERVERS, TASK, key, workplace
@@ -150,7 +150,7 @@ class _Server:
 
     def status(self) -> ServerStatus:
         return msgspec.structs.replace(
-            ServerStatus.away(0, "goods", key(5), (key(7), key(8))),
+            ServerStatus.away("S0", "goods", Fingerprints.of(key(5), b"", (key(7), key(8)))),
             peer_connected=True,
             peer_release="0.2",
             stage="preparing",
