@@ -25,24 +25,7 @@ from fsl_async.errors import PeerViolationError
 from fsl_async.protocols import ssa
 from fsl_async.protocols.ending import CloseRound, GaveUp
 from fsl_async.protocols.machine import Event
-from fsl_async.wire.messages import (
-    Abort,
-    AskedList,
-    AskPieces,
-    Closing,
-    Commitment,
-    Conclusion,
-    Held,
-    HeldParts,
-    Known,
-    Proofs,
-    RosterList,
-    RowCounts,
-    Share,
-    SharePiece,
-    TossCommitment,
-    TossReveal,
-)
+from fsl_async.wire.messages import AskedList, HeldParts, Known, TossCommitment, TossReveal
 from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.inbox import Gathered, Heard, Inbox, Item, Ours, Said
 from parties.server.peer.forwarding import Forwarded, objection
@@ -111,10 +94,10 @@ class Actor:
             case Forwarded():
                 self._take_forward(item)
             case Ours(round_id=round_id, event=event):
-                await self.take_own(round_id, event)
+                await self._take_own(round_id, event)
             case "submissions wait":
                 for round_id, of_round in groupby(self._inbox.submitted(), itemgetter(0)):
-                    await self.take_submitted(round_id, [event for _, event in of_round])
+                    await self._take_submitted(round_id, [event for _, event in of_round])
             case Gathered(number=number):
                 await self._sequence.freeze(number)
             case trio.Event():
@@ -122,7 +105,7 @@ class Actor:
             case _:
                 assert_never(item)
 
-    async def take_own(self, round_id: bytes, event: Event) -> None:
+    async def _take_own(self, round_id: bytes, event: Event) -> None:
         """Take an event of our own, unless it comes too late."""
         run = self._rounds.find(round_id)
         if run is None:
@@ -137,7 +120,7 @@ class Actor:
                 return  # too late: what was awaited has come
         await run.take(event)
 
-    async def take_submitted(self, round_id: bytes, submitted: Sequence[ssa.Submitted]) -> None:
+    async def _take_submitted(self, round_id: bytes, submitted: Sequence[ssa.Submitted]) -> None:
         """Take submissions that wait together, unless they come too late."""
         run = self._rounds.find(round_id)
         if run is not None:
@@ -162,26 +145,12 @@ class Actor:
                 await self._sequence.take_toss(message)
             case AskedList():
                 await self._sequence.take_asked(message, bulk)
-            case (
-                Closing()
-                | Held()
-                | RosterList()
-                | Proofs()
-                | RowCounts()
-                | Commitment()
-                | Share()
-                | AskPieces()
-                | SharePiece()
-                | Conclusion()
-                | Abort()
-            ):
+            case _:
                 run = self._rounds.find(message.round_id)
                 if run is None:
                     self._sequence.check_known(message.round_id)
                 else:
                     await run.take_message(message, bulk)
-            case _:
-                assert_never(message)
 
     def _take_forward(self, forwarded: Forwarded) -> None:
         """Take note of a client's public part that the peer carried."""

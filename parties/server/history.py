@@ -130,60 +130,13 @@ class Arrays:
         return Arrays(*(under(f"{kind}/", stored) for kind in ("model", "state", "union", "update")))
 
 
-class History:
-    """The lasting part of one server's store."""
+class PastRounds:
+    """The rounds of one server that are over, and what its store says of the one that comes next."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def open(self, fresh: Progress, arrays: Arrays) -> tuple[Progress, Arrays]:
-        """Read back how far this server has got; an empty store begins at `fresh` with these arrays.
-
-        Raises:
-            StorageError: the store is another server's or another task's, or cannot be read.
-        """
-        if not await self._store.keys(PROGRESS):
-            progress = msgspec.structs.replace(fresh, forms=forms(arrays.keyed()))
-            await self._store.commit(*puts(arrays.keyed()), _put(progress))
-            return progress, arrays
-        progress = decode_stored(await self._store.blob(PROGRESS), Progress, "the store's standing")
-        _check_owner(progress, fresh)
-        return progress, Arrays.of(await stored(self._store, progress.forms))
-
-    def settle(
-        self, progress: Progress, past: PastRound, before: Arrays, arrays: Arrays, retention: int
-    ) -> tuple[Progress, list[Change]]:
-        """What settles a round, in one commit with what others add to it.
-
-        Args:
-            progress: how far the server has got with this round.
-            past: the round.
-            before: the arrays as they are stored.
-            arrays: as they are now; those that are the same objects as before are not written again.
-            retention: how many settled rounds keep their submissions and shares.
-
-        Returns:
-            The progress as it is stored, and the changes.
-        """
-        held, written = arrays.keyed(), before.keyed()
-        settled = msgspec.structs.replace(progress, forms=forms(held))
-        number = past.report.number
-        changes: list[Change] = [
-            Put(f"past/{number:08}", msgspec.msgpack.encode(past)),
-            Put(f"past-number/{past.report.round_id.hex()}", number.to_bytes(8, "little")),
-            _put(settled),
-        ]
-        if isinstance(past.report.ending, Done):
-            gone = {_kind(key) for key in progress.forms if key not in held}
-            changes += [Erase(prefix) for prefix in sorted(gone)]
-            changes += puts(
-                {key: array for key, array in held.items() if _kind(key) in gone or written.get(key) is not array}
-            )
-        if number > retention:
-            changes.append(Erase(f"{round_prefix(number - retention)}/"))
-        return settled, changes
-
-    async def past(self, settled: int, most: int) -> list[PastRound]:
+    async def last(self, settled: int, most: int) -> list[PastRound]:
         """The rounds that are over up to a number, in order, at most so many; no others are read."""
         return [await self.number(number) for number in range(max(1, settled - most + 1), settled + 1)]
 
@@ -230,11 +183,58 @@ class History:
         Raises:
             StorageError: there is none of that number.
         """
-        return await self._past(f"past/{number:08}")
-
-    async def _past(self, key: str) -> PastRound:
+        key = f"past/{number:08}"
         past: PastRound = decode_stored(await self._store.blob(key), PastRound, key)
         return past
+
+
+async def standing_of(store: Store, fresh: Progress, arrays: Arrays) -> tuple[Progress, Arrays]:
+    """Read back how far a server has got; an empty store begins at `fresh` with these arrays.
+
+    Raises:
+        StorageError: the store is another server's or another task's, or cannot be read.
+    """
+    if not await store.keys(PROGRESS):
+        progress = msgspec.structs.replace(fresh, forms=forms(arrays.keyed()))
+        await store.commit(*puts(arrays.keyed()), _put(progress))
+        return progress, arrays
+    progress = decode_stored(await store.blob(PROGRESS), Progress, "the store's standing")
+    _check_owner(progress, fresh)
+    return progress, Arrays.of(await stored(store, progress.forms))
+
+
+def settling(
+    progress: Progress, past: PastRound, before: Arrays, arrays: Arrays, retention: int
+) -> tuple[Progress, list[Change]]:
+    """What settles a round, in one commit with what others add to it.
+
+    Args:
+        progress: how far the server has got with this round.
+        past: the round.
+        before: the arrays as they are stored.
+        arrays: as they are now; those that are the same objects as before are not written again.
+        retention: how many settled rounds keep their submissions and shares.
+
+    Returns:
+        The progress as it is stored, and the changes.
+    """
+    held, written = arrays.keyed(), before.keyed()
+    settled = msgspec.structs.replace(progress, forms=forms(held))
+    number = past.report.number
+    changes: list[Change] = [
+        Put(f"past/{number:08}", msgspec.msgpack.encode(past)),
+        Put(f"past-number/{past.report.round_id.hex()}", number.to_bytes(8, "little")),
+        _put(settled),
+    ]
+    if isinstance(past.report.ending, Done):
+        gone = {_kind(key) for key in progress.forms if key not in held}
+        changes += [Erase(prefix) for prefix in sorted(gone)]
+        changes += puts(
+            {key: array for key, array in held.items() if _kind(key) in gone or written.get(key) is not array}
+        )
+    if number > retention:
+        changes.append(Erase(f"{round_prefix(number - retention)}/"))
+    return settled, changes
 
 
 def _check_owner(stored: Progress, fresh: Progress) -> None:

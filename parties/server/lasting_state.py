@@ -19,12 +19,13 @@ from fsl_async.protocols.toss import Tossed
 from fsl_async.server.rules import check_state, describe_state
 from fsl_async.union import pack_union
 from parties.outcome import Aborted, Done, Model, RoundReport
-from parties.server.history import Arrays, History, Progress, SessionSeed, SumOf
+from parties.server.history import Arrays, Progress, SessionSeed, SumOf, settling, standing_of
+from parties.server.round.conclusion import OpenedSum
 from parties.server.round.places import RoundQuota
-from parties.server.round.run import RoundRun
 from parties.server.rounds import FoundUnion
 from parties.server.setup import ServerSetup
 from parties.status import PastRound
+from parties.storage.store import Change, Store
 
 
 class LastingState:
@@ -51,19 +52,14 @@ class LastingState:
         self.arrays = Arrays(dict(setup.model), dict(setup.state))
         self._describe()
 
-    async def restore(self, history: History) -> None:
+    async def restore(self, store: Store) -> None:
         """Read back what is stored.
 
         Raises:
             StorageError: it cannot be read, or is another server's or another task's.
         """
-        self.progress, self.arrays = await history.open(self.progress, self.arrays)
+        self.progress, self.arrays = await standing_of(store, self.progress, self.arrays)
         self._describe()
-
-    def adopt(self, progress: Progress, arrays: Arrays, report: RoundReport) -> None:
-        """Hold this from now on; it is stored, and the account of the round that has left it has its digests."""
-        self.progress, self.arrays = progress, arrays
-        self._described, self._state_digest = report.model, report.state
 
     @property
     def settled(self) -> int:
@@ -107,18 +103,32 @@ class LastingState:
 
     # ---- after a round
 
-    def after(self, run: RoundRun, past: PastRound) -> tuple[Progress, Arrays]:
-        """What the server is to hold after a settled round; nothing is adopted yet."""
+    def settling(self, past: PastRound, opened: OpenedSum | None) -> tuple[Progress, Arrays, list[Change]]:
+        """What the server is to hold after a settled round, and the changes that store it; nothing is adopted yet."""
         done = isinstance(past.report.ending, Done)
+        sum_of, arrays = self.progress.sum_of, self.arrays
+        if done and opened is not None and past.protocol == "ssa":
+            keeps = self._setup.keeps_update
+            sum_of = SumOf(number=past.report.number, clients=len(past.report.clients)) if keeps else None
+            update: Model = dict(opened.outcome.update) if keeps else {}
+            arrays = Arrays(opened.model, opened.state, arrays.union, update)
+        elif done and opened is not None:
+            arrays = replace(arrays, union=opened.union)
         progress = msgspec.structs.replace(
             self.progress,
-            settled=run.config.number,
-            alignment=psu.step(self.progress.alignment, self._alignment_event(run)),
+            settled=past.report.number,
+            alignment=psu.step(self.progress.alignment, self._alignment_event(past)),
             done=self.progress.done + done,
             aborted=self.progress.aborted + (not done),
-            sum_of=self._sum_of(run) if done else self.progress.sum_of,
+            sum_of=sum_of,
         )
-        return progress, self._arrays_after(run) if done else self.arrays
+        progress, changes = settling(progress, past, self.arrays, arrays, self._setup.schedule.retention)
+        return progress, arrays, changes
+
+    def adopt(self, progress: Progress, arrays: Arrays, report: RoundReport) -> None:
+        """Hold this from now on; it is stored, and the account of the round that has left it has its digests."""
+        self.progress, self.arrays = progress, arrays
+        self._described, self._state_digest = report.model, report.state
 
     def found_union(self, before: FoundUnion | None) -> FoundUnion | None:
         """The union that was found last, where it is for clients to read; the same value as long as it is the same."""
@@ -131,30 +141,14 @@ class LastingState:
         }
         return FoundUnion(last.round_id, packed, RoundQuota(task.retrievals))
 
-    def _arrays_after(self, run: RoundRun) -> Arrays:
-        match run.config.protocol:
-            case "psu":
-                return replace(self.arrays, union=run.union)
-            case "psr":
-                return self.arrays
-        update: Model = dict(run.outcome().update) if self._setup.keeps_update else {}
-        return Arrays(run.model, run.rule_state, self.arrays.union, update)
-
-    def _sum_of(self, run: RoundRun) -> SumOf | None:
-        """Whose sum the server holds after a round that is done."""
-        if run.config.protocol != "ssa":
-            return self.progress.sum_of
-        kept = self._setup.keeps_update
-        return SumOf(number=run.config.number, clients=len(run.outcome().clients)) if kept else None
-
-    def _alignment_event(self, run: RoundRun) -> Event:
-        if run.config.protocol != "psu":
+    def _alignment_event(self, past: PastRound) -> Event:
+        if past.protocol != "psu":
             return psu.MainSettled()
-        if isinstance(run.report().ending, Aborted):
+        if isinstance(past.report.ending, Aborted):
             return psu.UnionLost()
         if self._setup.task.protocol == "psu":
-            return psu.UnionPublished(run.round_id)
-        return psu.UnionFound(run.report().union, stays=self._setup.task.selection == "fixed")
+            return psu.UnionPublished(past.report.round_id)
+        return psu.UnionFound(past.report.union, stays=self._setup.task.selection == "fixed")
 
     def _describe(self) -> None:
         self._described = describe_model(self._setup.task, self.arrays.model)

@@ -56,7 +56,7 @@ class OperatedServer:
     def __init__(self, setup: ServerSetup, tap: MessageTap) -> None:
         self.setup = setup
         self.records, self.inbox = ServerRecords(setup), Inbox()
-        self.rounds = Rounds(setup.peer_name, self.records.history)
+        self.rounds = Rounds(setup.peer_name, self.records.past)
         listener = PeerInbox(setup, self.inbox, self.rounds, self.enrolment)
         self.link = PeerLink(setup.peer_name, longest_peer_message(setup.task), listener, tap)
         self.meeting = Meeting(setup.name, self.link, setup.observe)
@@ -328,7 +328,7 @@ class OperatedServer:
             before: only rounds with a smaller number than this, if it is given.
         """
         settled = self.sequence.lasting.settled
-        return await self.records.history.past(settled if before is None else min(settled, before - 1), most)
+        return await self.records.past.last(settled if before is None else min(settled, before - 1), most)
 
 
 def _stage_name(stage: Stage) -> StageName:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parties.server.admission import Enrolment
 from parties.server.evidence import EvidenceBook
-from parties.server.history import History
+from parties.server.history import PastRounds
 from parties.server.ledger import PrivacyLedger
 from parties.server.sessions import Sessions
 from parties.server.setup import ServerSetup
@@ -23,7 +23,7 @@ class ServerRecords:
         sessions: the trees that outlive their round, where the task's selection is fixed.
         ledger: what rounds have spent of the privacy budget.
         evidence: what the server saw against the protocol.
-        history: how far the server has got.
+        past: the rounds that are over.
     """
 
     def __init__(self, setup: ServerSetup) -> None:
@@ -37,10 +37,10 @@ class ServerRecords:
         self.sessions = Sessions(setup.task, self.store, setup.observe)
         self.evidence = EvidenceBook(self.store, setup.observe)
         self.ledger = PrivacyLedger(setup.task, self.store, setup.observe)
-        self.history = History(self.store)
+        self.past = PastRounds(self.store)
 
     async def restore(self) -> None:
-        """Read back what the store holds, but for the history, which is opened with a model.
+        """Read back what the store holds, but for the model and how far the server has got.
 
         Raises:
             StorageError: it cannot be read.

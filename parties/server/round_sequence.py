@@ -8,7 +8,6 @@ continues where it was.
 from __future__ import annotations
 
 from functools import partial
-from typing import assert_never
 
 import msgspec
 import trio
@@ -89,14 +88,14 @@ class RoundSequence:
         Raises:
             StorageError: it cannot be read, or is another server's or another task's.
         """
-        history = self._records.history
-        await self.lasting.restore(history)
+        past = self._records.past
+        await self.lasting.restore(self._records.store)
         self.settled_before = self.lasting.settled
-        if await history.is_restored(self.settled_before):
+        if await past.is_restored(self.settled_before):
             await self._records.ledger.charge_forgotten(self.number)
-        await history.sweep(self.lasting.settled, self._setup.schedule.retention)
+        await past.sweep(self.lasting.settled, self._setup.schedule.retention)
         await self._sweep_bulk(self.lasting.settled)
-        self._rounds.remember(*await history.past(self.lasting.settled, ROUNDS_REMEMBERED))
+        self._rounds.remember(*await past.last(self.lasting.settled, ROUNDS_REMEMBERED))
         self._rounds.found = self.lasting.found_union(None)
 
     async def begin(self, nursery: trio.Nursery) -> None:
@@ -218,21 +217,9 @@ class RoundSequence:
 
     def known(self) -> Known:
         """What this server knows, for when the servers meet."""
-        return msgspec.structs.replace(self._known(), release=self._setup.release)
-
-    def _known(self) -> Known:
         last = self._rounds.past[-1].report if self._rounds.past else None
-        match self._rounds.stage:
-            case Running(toss=toss, sample=sample, run=run):
-                return known(toss, sample, run, last, self.lasting.settled)
-            case Sampling(toss=toss, sample=sample):
-                return known(toss, sample, None, last, self.lasting.settled)
-            case Tossing(toss=toss):
-                return known(toss, None, None, last, self.lasting.settled)
-            case Resting():
-                return known(None, None, None, last, self.lasting.settled)
-            case _:
-                assert_never(self._rounds.stage)
+        found = known(self._toss, self._sample, self._rounds.running, last, self.lasting.settled)
+        return msgspec.structs.replace(found, release=self._setup.release)
 
     # ---- toss
 
@@ -252,9 +239,7 @@ class RoundSequence:
         if self._is_winding_up or (last and self.number > last):
             self._rounds.stage = Resting(self.lasting.settled)
             return
-        if (spent := self._records.ledger.refusal(self.number)) and not await self._records.history.has_begun(
-            self.number
-        ):
+        if (spent := self._records.ledger.refusal(self.number)) and not await self._records.past.has_begun(self.number):
             self._rounds.stage = Resting(self.lasting.settled, spent)
             setup.observe(Warned(about="privacy", explanation=spent))
             return
@@ -317,7 +302,7 @@ class RoundSequence:
         setup, arrays = self._setup, self.lasting.arrays
         config = self.lasting.configuration(tossed, None if sample is None else sample.draw())
         drawn = None if sample is None else sample.drawn()
-        opened_at = await self._records.history.opened_at(config.number, setup.clock())
+        opened_at = await self._records.past.opened_at(config.number, setup.clock())
         return RoundStart(
             config=config,
             server=setup.index,
@@ -390,21 +375,20 @@ class RoundSequence:
             await run.take(GaveUp("its store was made of a copy, which does not say what was said since"))
 
     async def _gives_up(self) -> bool:
-        return await self._records.history.gives_up(self.lasting.settled)
+        return await self._records.past.gives_up(self.lasting.settled)
 
     # ---- settle
 
     async def _settle(self, stage: Running) -> None:
         """Make a round's end last, in one commit."""
         run, setup, records = stage.run, self._setup, self._records
-        past, before = run.past(), self.lasting.arrays
-        progress, arrays = self.lasting.after(run, past)
+        past = run.past()
+        progress, arrays, settling = self.lasting.settling(past, run.driver.opened)
         changes = []
         if setup.task.selection == "fixed":
             deadline = trio.current_time() + MENDED_WITHIN
             fetch = partial(run.records.mended_submission, gives_up=lambda: trio.current_time() >= deadline)
             changes = await records.sessions.settle(run.config.epoch, run.config.protocol, past.report.counted, fetch)
-        progress, settling = records.history.settle(progress, past, before, arrays, setup.schedule.retention)
         remembered = [await begun.remembered() for begun in (stage.toss, stage.sample) if begun is not None]
         await records.store.commit(*changes, *settling, *remembered)
         await self._forget_bulk(past.report.number)
@@ -427,7 +411,7 @@ class RoundSequence:
         if self._setup.blobs is None:
             return
         kept = {round_prefix(number) for number in range(settled - self._setup.schedule.retention + 1, settled + 1)}
-        if await self._records.history.has_begun(settled + 1):
+        if await self._records.past.has_begun(settled + 1):
             kept.add(round_prefix(settled + 1))
         for group in await self._records.blobs.groups():
             if group.startswith("round-") and group not in kept:

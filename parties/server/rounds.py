@@ -14,7 +14,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.protocols.sampling import Gathering
 from parties.concurrency import RecurringEvent
 from parties.outcome import RoundReport
-from parties.server.history import History
+from parties.server.history import PastRounds
 from parties.server.peer.link import PeerLink
 from parties.server.replies import RequestRefusedError
 from parties.server.round.drawing import SampleRun, WaitingClients
@@ -102,7 +102,7 @@ class Rounds:
         waiting: the clients that wait for a round to open.
     """
 
-    def __init__(self, peer: str, history: History) -> None:
+    def __init__(self, peer: str, history: PastRounds) -> None:
         self.stage: Stage = Resting(0)
         self.found: FoundUnion | None = None
         self.opened = RecurringEvent()

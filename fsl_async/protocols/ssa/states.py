@@ -12,7 +12,8 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
-from fsl_async.bounds import BoundTerms
+from fsl_async.bounds import BoundTerms, terms_of
+from fsl_async.config import RoundConfig
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.protocols.ending import (
     CloseRound,
@@ -57,6 +58,20 @@ class Terms:
     own_rule: bool = False
     contributors: bool = False
     bound: BoundTerms | None = None
+
+    @staticmethod
+    def of(config: RoundConfig, server: int) -> Terms:
+        """A round's, on one server."""
+        task = config.task
+        return Terms(
+            config.round_id(),
+            server,
+            task.quorum,
+            task.verified,
+            own_rule=config.protocol == "ssa" and task.rule == "own",
+            contributors=task.min_contributors is not None,
+            bound=terms_of(config.shape),
+        )
 
     @property
     def peer(self) -> str:

@@ -91,12 +91,12 @@ class Retrievals:
             raise RequestRefusedError.because("malformed", "either the union or a part of the block, not both at once")
         if isinstance(block, Sparse) and run.config.union and message.union:
             await reserve(-(-block.rows // 8))
-            content: Buffer = pack_union(run.union[block.name], block.rows)
+            content: Buffer = pack_union(run.start.union[block.name], block.rows)
         elif _is_whole(run.config.task, block, message):
             await reserve(0)  # it is the model's own memory
-            content = _part(message, np.ascontiguousarray(run.model[message.block]).data.cast("B"))
+            content = _part(message, np.ascontiguousarray(run.start.model[message.block]).data.cast("B"))
         elif block is not None and block.name in plain and not message.union:
-            array, rows = run.model[block.name], run.union[block.name]
+            array, rows = run.start.model[block.name], run.start.union[block.name]
             await reserve(max(1, len(rows)) * array[:1].nbytes)
             content = _part(message, restricted(array, rows).data.cast("B"))
         else:

@@ -10,7 +10,6 @@ from functools import partial
 from itertools import islice
 from typing import Final, assert_never
 
-from fsl_async.bounds import terms_of
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event, UnexpectedEvent
@@ -32,10 +31,10 @@ from fsl_async.wire.peer_lists import ClientDigests, unpack_digests
 from fsl_async.wire.pieces import spans_of
 from fsl_async.wire.public_part import OpenedRows
 from parties.events import SubmissionIn, Warned
-from parties.outcome import Model, RoundOutcome, RoundReport, SumRefused
+from parties.outcome import RoundOutcome, RoundReport, SumRefused
 from parties.server.evidence import Evidence, seen_in, strangers_in
 from parties.server.round.computation import Computation
-from parties.server.round.conclusion import aborted_report, difference
+from parties.server.round.conclusion import OpenedSum, aborted_report, difference
 from parties.server.round.engine import Answers, RoundStart
 from parties.server.round.outbox import Outbox
 from parties.server.round.places import ClientPlaces
@@ -74,8 +73,7 @@ class Aggregation:
     events = ssa.RoundEvent
 
     def __init__(self, start: RoundStart, records: RoundRecords, services: RoundServices, outbox: Outbox) -> None:
-        config, task = start.config, start.config.task
-        own = config.protocol == "ssa" and task.rule == "own"
+        config = start.config
         self.state: ssa.Round = ssa.Open()
         self._steps: dict[tuple[int, int], tuple[ssa.Round, Event, ssa.Round]] = {}
         self._report: RoundReport | None = None
@@ -84,10 +82,8 @@ class Aggregation:
         self._is_asked = False
         self._counted = (0, 0)
         self._effects: tuple[ssa.Round, tuple[ssa.Effect, ...]] | None = None
-        counts = task.min_contributors is not None
-        bound = terms_of(config.shape)
-        self.terms = ssa.Terms(config.round_id(), start.server, task.quorum, task.verified, own, counts, bound)
-        self.places = ClientPlaces(task.max_clients, self.admits)
+        self.terms = ssa.Terms.of(config, start.server)
+        self.places = ClientPlaces(config.task.max_clients, self.admits)
         self._start = start
         self._records = records
         self._services = services
@@ -118,22 +114,9 @@ class Aggregation:
         return self._computation.seconds
 
     @property
-    def model(self) -> Model:
-        """The model as it stands: before the round, or after it."""
-        opened = self._computation.opened
-        return self._start.model if opened is None else opened.model
-
-    @property
-    def rule_state(self) -> Model:
-        """What the task's optimizer or own rule keeps: before the round, or after it."""
-        opened = self._computation.opened
-        return self._start.state if opened is None else opened.state
-
-    @property
-    def union(self) -> Model:
-        """By sparse block, the union that this round has found, or the one that it is aligned on."""
-        opened = self._computation.opened
-        return self._start.union if opened is None else opened.union
+    def opened(self) -> OpenedSum | None:
+        """What the sum has come to; None before both shares are combined."""
+        return self._computation.opened
 
     @property
     def is_full(self) -> bool:
@@ -202,11 +185,10 @@ class Aggregation:
         Raises:
             MisuseError: there is none.
         """
-        opened = self._computation.opened
-        if opened is None or isinstance(opened.ending, SumRefused):
+        if self.opened is None or isinstance(self.opened.ending, SumRefused):
             number = self._start.config.number
             raise MisuseError(f"round {number} has no sum: it was aborted, or its sum was refused")
-        return opened.outcome
+        return self.opened.outcome
 
     @property
     def concluded(self) -> bytes:
@@ -224,7 +206,7 @@ class Aggregation:
         return self._report
 
     def _settled(self) -> RoundReport:
-        match self.state, self._computation.opened:
+        match self.state, self.opened:
             case ssa.Aborted(explanation=explanation), _:
                 return aborted_report(self._start.config, explanation)
             case ssa.Done() | ssa.Differed(), opened if opened is not None:

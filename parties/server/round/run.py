@@ -26,7 +26,7 @@ from fsl_async.task import ProtocolName
 from fsl_async.wire.messages import OfRound
 from fsl_async.wire.peer_lists import mark_of, packed_marks, read_marks
 from parties.events import RoundMoved, Warned
-from parties.outcome import Model, RoundOutcome, RoundReport
+from parties.outcome import RoundOutcome, RoundReport
 from parties.server.replies import RequestRefusedError
 from parties.server.round.aggregating import Aggregation
 from parties.server.round.assembly import RequestAssembly
@@ -59,6 +59,7 @@ class RoundRun:
         services: what it has of its server.
 
     Attributes:
+        start: as given.
         config: the round.
         round_id: its name in every message.
         server: 0 or 1.
@@ -84,7 +85,7 @@ class RoundRun:
         self.settled = records.over
         self.outbox = Outbox(config, services.link, records, self.settled)
         self.driver: ProtocolDriver = DRIVERS[config.protocol](start, records, services, self.outbox)
-        self._start = start
+        self.start = start
         self._services = services
         self._early: list[Event] = []
         self._met = False
@@ -98,21 +99,6 @@ class RoundRun:
     def state(self) -> Round:
         """The machine's state."""
         return self.driver.state
-
-    @property
-    def model(self) -> Model:
-        """The model as it stands: before the round, or after it."""
-        return self.driver.model
-
-    @property
-    def rule_state(self) -> Model:
-        """What the task's optimizer or own rule keeps: before the round, or after it."""
-        return self.driver.rule_state
-
-    @property
-    def union(self) -> Model:
-        """By sparse block, the union that this round has found, or the one that it is aligned on."""
-        return self.driver.union
 
     @property
     def is_open(self) -> bool:
@@ -142,11 +128,11 @@ class RoundRun:
     @property
     def drawn(self) -> frozenset[str] | None:
         """Who was drawn to take part; None where everybody may."""
-        return self._start.drawn
+        return self.start.drawn
 
     def is_drawn(self, client: str) -> bool:
         """Whether this client may take part: everybody may, unless the task draws who does."""
-        return self._start.is_drawn(client)
+        return self.start.is_drawn(client)
 
     def admits(self, client: str) -> bool:
         """Whether a submission of this client can still come in."""
@@ -164,17 +150,17 @@ class RoundRun:
             fingerprint=fingerprint(self.round_id),
             protocol=self.config.protocol,
             state=type(self.state).__name__,
-            opened_at=self._start.opened_at,
+            opened_at=self.start.opened_at,
             activity=self.state.activity or "waiting",
             since=self._stopwatch.since(self.state),
             times=self._stopwatch.times(self.state, self._services.clock()),
             evaluating=self.driver.seconds,
-            closes_at=self._start.closes_at if math.isfinite(self._start.closes_at) else None,
+            closes_at=self.start.closes_at if math.isfinite(self.start.closes_at) else None,
             submissions=self.driver.submissions,
             evaluated=self.driver.evaluated,
             retrievals=self.driver.retrievals.answered,
             minimum=self.config.task.quorum,
-            maximum=self._start.enough,
+            maximum=self.start.enough,
             waiting_for=self._waiting_for(),
         )
 
@@ -182,7 +168,7 @@ class RoundRun:
         """Whom or what it waits for, for people: while the server itself is held up, for nobody else."""
         if self._services.standstill.what:
             return self._services.standstill.what
-        drawn = self._start.drawn
+        drawn = self.start.drawn
         if drawn is not None and self.is_open:
             return f"{len(drawn) - self.driver.submissions} of the {len(drawn)} clients that were drawn"
         return waiting_for(self.state, self.records.awaits_any, self.peer)
@@ -211,7 +197,7 @@ class RoundRun:
         return PastRound(
             report=self.report(),
             protocol=self.config.protocol,
-            opened_at=self._start.opened_at,
+            opened_at=self.start.opened_at,
             settled_at=now,
             times=self._stopwatch.times(self.state, now),
             evaluating=self.driver.seconds,

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import assert_never
 
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.protocols import psr
 from fsl_async.protocols.machine import Event, UnexpectedEvent
-from fsl_async.wire.messages import (
-    Abort,
-    AskPieces,
-    Closing,
-    Commitment,
-    Conclusion,
-    Held,
-    OfRound,
-    Proofs,
-    RosterList,
-    RowCounts,
-    Share,
-    SharePiece,
-)
+from fsl_async.wire.messages import Abort, Closing, Conclusion, OfRound
 from parties.events import Warned
-from parties.outcome import Done, Model, RoundOutcome, RoundReport
+from parties.outcome import Done, RoundOutcome, RoundReport
 from parties.server.evidence import Evidence
 from parties.server.round.conclusion import aborted_report
 from parties.server.round.engine import RoundStart
@@ -47,9 +33,6 @@ class Serving:
         state: the machine's.
         terms: what the machine has to know.
         retrievals: answers the clients.
-        model: the model, which such a round does not change.
-        rule_state: what is kept beside the model: nothing.
-        union: none.
     """
 
     machine = psr.MACHINE
@@ -57,6 +40,9 @@ class Serving:
 
     submissions, evaluated, seconds = 0, 0, 0.0
     """Nothing is submitted."""
+
+    opened = None
+    """Nor is anything summed."""
 
     is_full = False
     """However many clients come."""
@@ -74,9 +60,6 @@ class Serving:
         )
         self.terms = psr.Terms(start.config.round_id(), start.server, self._done.digest())
         self.retrievals = services.engine.answers(start, start.model, records)
-        self.model: Model = start.model
-        self.rule_state: Model = start.state
-        self.union: Model = start.union
         self._start = start
         self._services = services
         self._outbox = outbox
@@ -195,8 +178,6 @@ class Serving:
                 return psr.PeerConclusion(outcome)
             case Abort(explanation=explanation):
                 return psr.PeerAbort(explanation)
-            case Held() | RosterList() | Proofs() | RowCounts() | Commitment() | Share() | AskPieces() | SharePiece():
+            case _:
                 what = type(message).__name__
                 raise PeerViolationError(self.terms.peer, f"sends a {what} in a round that only serves retrievals")
-            case _:
-                assert_never(message)

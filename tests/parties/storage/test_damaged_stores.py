@@ -24,7 +24,7 @@ from parties.identity.registry import Registry
 from parties.outcome import Done, RoundReport
 from parties.server.admission import Enrolment, ListOnly, StoredEnrolment
 from parties.server.evidence import Evidence, EvidenceBook
-from parties.server.history import Arrays, History, Progress, Restore
+from parties.server.history import Arrays, PastRounds, Progress, Restore, standing_of
 from parties.server.round.reading import StoredSubmission
 from parties.server.round.records import RoundRecords, StoredRequest
 from parties.server.round.toss import TossRun
@@ -83,14 +83,14 @@ def _records(store: Store) -> RoundRecords:
 
 PLACES: dict[str, tuple[Callable[[bytes], Put | Record], Callable[[Store], Awaitable[object]]]] = {
     "client's owner": (lambda data: Put("owner", data), _client),
-    "standing": (lambda data: Put("standing", data), lambda store: History(store).open(FRESH, Arrays(MODEL))),
-    "settled rounds": (lambda data: Put("past/00000003", data), lambda store: History(store).past(3, 1)),
-    "one settled round": (lambda data: Put("past/00000003", data), lambda store: History(store).number(3)),
+    "standing": (lambda data: Put("standing", data), lambda store: standing_of(store, FRESH, Arrays(MODEL))),
+    "settled rounds": (lambda data: Put("past/00000003", data), lambda store: PastRounds(store).last(3, 1)),
+    "one settled round": (lambda data: Put("past/00000003", data), lambda store: PastRounds(store).number(3)),
     "times": (
         lambda data: Put(f"{ROUND}/times", data),
         lambda store: Stopwatch(1.0, f"{ROUND}/times").resume(store, "Closed", 2.0),
     ),
-    "opening": (lambda data: Put(f"{ROUND}/opened", data), lambda store: History(store).opened_at(3, 1.0)),
+    "opening": (lambda data: Put(f"{ROUND}/opened", data), lambda store: PastRounds(store).opened_at(3, 1.0)),
     "evidence": (lambda data: Record("evidence", data), lambda store: EvidenceBook(store).restore()),
     "enrolments": (
         lambda data: Record("enrolment", data),
@@ -147,12 +147,12 @@ def test_what_was_kept_is_read():
 )
 async def test_an_array_of_another_form_is_the_stores_error(form, words):
     store = MemoryStore()
-    await History(store).open(FRESH, Arrays(MODEL))
+    await standing_of(store, FRESH, Arrays(MODEL))
     standing = decode_stored(await store.blob("standing"), Progress, "the standing")
     damaged = msgspec.structs.replace(standing, forms=standing.forms | {"model/items": form})
     await store.commit(Put("standing", encode(damaged)))
     with pytest.raises(StorageError, match=f"model/items in the store is no array .*{words}"):
-        await History(store).open(FRESH, Arrays(MODEL))
+        await standing_of(store, FRESH, Arrays(MODEL))
 
 
 @pytest.mark.parametrize("task", [b"", TASK.canonical()[:-1] + b"\xcc\x08"], ids=["none", "another form"])
@@ -160,7 +160,7 @@ async def test_a_task_that_cannot_be_read_is_the_stores_error(task):
     store = MemoryStore()
     await store.commit(Put("standing", encode(msgspec.structs.replace(FRESH, task=task))))
     with pytest.raises(StorageError, match="the store belongs to another task: the store: sent a task that"):
-        await History(store).open(FRESH, Arrays(MODEL))
+        await standing_of(store, FRESH, Arrays(MODEL))
     owner = await _owner_with(task)
     with pytest.raises(StorageError, match="this client's state cannot be read"):
         await _client(owner)
@@ -294,11 +294,11 @@ def test_nothing_that_is_stored_is_dropped_because_it_is_not_known(kind):
 
 async def test_a_record_with_a_field_of_another_release_is_not_read():
     store = MemoryStore()
-    await History(store).open(FRESH, Arrays(MODEL))
+    await standing_of(store, FRESH, Arrays(MODEL))
     later = msgspec.msgpack.decode(encode(FRESH)) | {"later": 1}
     await store.commit(Put("standing", encode(later)))
     with pytest.raises(StorageError, match=r"unknown field `later`.*written by another release"):
-        await History(store).open(FRESH, Arrays(MODEL))
+        await standing_of(store, FRESH, Arrays(MODEL))
 
 
 # ---- a clock that is put back
@@ -306,7 +306,7 @@ async def test_a_record_with_a_field_of_another_release_is_not_read():
 
 async def test_a_round_that_opened_in_the_future_opened_now():
     """Else it would close when the clock has come there again: in 37 years, say."""
-    history = History(MemoryStore())
+    history = PastRounds(MemoryStore())
     assert await history.opened_at(3, 2e9) == 2e9
     assert await history.opened_at(3, 2.1e9) == 2e9
     assert await history.opened_at(3, 8e8) == 8e8

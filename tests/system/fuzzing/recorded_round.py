@@ -38,7 +38,7 @@ from .samples import CONFIG, SERVERS, key, repeating
 __all__ = ["PARSERS"]
 
 PREFIX = f"round-{CONFIG.number:08}"
-TERMS = ssa.Terms(CONFIG.round_id(), 0, CONFIG.task.min_clients, CONFIG.task.verified)
+TERMS = ssa.Terms.of(CONFIG, 0)
 MODEL = {"items": np.zeros((40, 2), np.float32), "head": np.zeros(3, np.float32)}
 BEGUN = RoundStart(
     config=CONFIG,

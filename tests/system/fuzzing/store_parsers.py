@@ -26,7 +26,7 @@ from parties.client.trees import Planting
 from parties.identity.registry import Registry
 from parties.server.admission import Anyone, Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
-from parties.server.history import Arrays, History, Progress, SessionSeed
+from parties.server.history import Arrays, PastRounds, Progress, SessionSeed, standing_of
 from parties.server.ledger import Charge, PrivacyLedger
 from parties.server.round.drawing import SampleRun
 from parties.server.round.reading import StoredSubmission
@@ -134,7 +134,7 @@ PAST = PastRound(
 
 
 def _open_history(store: Store) -> Coroutine[Any, Any, object]:
-    return History(store).open(FRESH, Arrays(MODEL))
+    return standing_of(store, FRESH, Arrays(MODEL))
 
 
 def _standings() -> list[bytes]:
@@ -147,13 +147,13 @@ _ARRAYS = (Put("model/items", MODEL["items"].tobytes()), Put("model/head", MODEL
 
 
 async def _past(store: Store) -> None:
-    history = History(store)
+    history = PastRounds(store)
     await history.number(3)
-    assert len(await history.past(3, 1)) == 1
+    assert len(await history.last(3, 1)) == 1
 
 
 async def _opened(store: Store) -> None:
-    assert isinstance(await History(store).opened_at(3, 1.0), float)
+    assert isinstance(await PastRounds(store).opened_at(3, 1.0), float)
 
 
 async def _times(store: Store) -> None:

@@ -88,16 +88,16 @@ class LyingActor(Actor):
 
     owner: Byzantine
 
-    async def take_own(self, round_id: bytes, event: Event) -> None:
+    async def _take_own(self, round_id: bytes, event: Event) -> None:
         self.owner.note(event)
         changed = self.owner.hear(event)
         self.owner.fired |= changed != (event,)
         for other in changed:
-            await super().take_own(round_id, other)
+            await super()._take_own(round_id, other)
 
-    async def take_submitted(self, round_id: bytes, submitted: Sequence[ssa.Submitted]) -> None:
+    async def _take_submitted(self, round_id: bytes, submitted: Sequence[ssa.Submitted]) -> None:
         for event in submitted:
-            await self.take_own(round_id, event)
+            await self._take_own(round_id, event)
 
 
 class LyingSequence(RoundSequence):

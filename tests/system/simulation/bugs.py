@@ -365,7 +365,7 @@ BUGS = (
         "who has committed does not give up any more",
         (
             Edit(
-                "parties.server.actor:Actor.take_own",
+                "parties.server.actor:Actor._take_own",
                 "case GaveUp() if not run.accepts(GaveUp):",
                 "case GaveUp() if not run.accepts(GaveUp) and not isinstance(run.state, ssa.Committed | ssa.Revealed):",
             ),
