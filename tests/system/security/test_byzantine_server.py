@@ -85,8 +85,7 @@ async def test_without_a_mutation_all_are_counted(index: int, seed: int, autojum
 
 async def altered(server: Server, attribute: str, block: str) -> None:
     """Let a server hold other content for one block than it has announced."""
-    run = await server.next_round(0)
-    arrays = getattr(run, attribute)
+    arrays = getattr((await server.next_round(0)).start, attribute)
     content = arrays[block].copy()
     content[-1] += 1
     arrays[block] = content
