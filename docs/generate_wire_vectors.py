@@ -15,7 +15,7 @@ import numpy as np
 
 from fsl_async import Dense, Ring, Sparse, Task, derivation, udpf
 from fsl_async.bin_count import bins_per_segment
-from fsl_async.client.planting import Grove, MasterSeeds, plant
+from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
 from fsl_async.client.upload import dense_shares, retrieval_part, submission_part
 from fsl_async.config import RoundConfig, describe_model
 from fsl_async.digests import Domain, derive_key, digest
@@ -309,7 +309,7 @@ def _config(task: Task) -> RoundConfig:
 
 def _round(task: Task) -> dict[str, Any]:
     config = _config(task)
-    grove = plant(
+    client_trees = plant(
         config,
         {0: np.array(ROWS, dtype=np.uint32)},
         MasterSeeds((fixed("msk 0", 16), fixed("msk 1", 16))),
@@ -334,36 +334,41 @@ def _round(task: Task) -> dict[str, Any]:
         "forests": forests,
         "client": CLIENT,
         "rows": ROWS,
-        "master seeds": grove.seeds.msk,
-        "commitments": grove.seeds.commitments(config.round_id(), CLIENT),
-        "tree digest": grove.digest,
-        "retrieval": _retrieval(config, grove),
-        "submission": _submission(config, grove),
+        "master seeds": client_trees.seeds.msk,
+        "commitments": client_trees.seeds.commitments(config.round_id(), CLIENT),
+        "tree digest": client_trees.digest,
+        "retrieval": _retrieval(config, client_trees),
+        "submission": _submission(config, client_trees),
     }
 
 
-def _retrieval(config: RoundConfig, grove: Grove) -> dict[str, Any]:
-    part = retrieval_part(config, grove)
-    return {"part": part, "digest": derivation.public_digest(Layout.retrieval(config.shape), part, grove.digest)}
+def _retrieval(config: RoundConfig, client_trees: ClientTrees) -> dict[str, Any]:
+    part = retrieval_part(config, client_trees)
+    return {"part": part, "digest": derivation.public_digest(Layout.retrieval(config.shape), part, client_trees.digest)}
 
 
-def _submission(config: RoundConfig, grove: Grove) -> dict[str, Any]:
+def _submission(config: RoundConfig, client_trees: ClientTrees) -> dict[str, Any]:
     ring, width = config.task.ring, config.task.sparse(0).width
     values = np.arange(1, 3 * width + 1).reshape(3, width)
     elements = ring.encode(values, config.task.largest_integer)
-    part = submission_part(config, CLIENT, grove, {0: (grove.rows[0], elements)}, Trees.RETRIEVAL)
+    part = submission_part(config, CLIENT, client_trees, {0: (client_trees.rows[0], elements)}, Trees.RETRIEVAL)
     layout, carrier = Layout.submission(config.shape, Trees.RETRIEVAL), config.carrier(CLIENT)
     dense = (
         ring.encode(np.array([1.0, 2.0, 3.0]), config.task.largest_integer)
         if len(config.task.blocks) > 1
         else ring.zeros(0)
     )
-    share, salt = dense_shares(config, grove, carrier, {0: dense})
+    share, salt = dense_shares(config, client_trees, carrier, {0: dense})
     public = derivation.public_digest(layout, part, b"")
-    commitments = grove.seeds.commitments(config.round_id(), CLIENT)
-    dense_digest = derivation.dense_digest(share, grove.seeds.msk[carrier])
+    commitments = client_trees.seeds.commitments(config.round_id(), CLIENT)
+    dense_digest = derivation.dense_digest(share, client_trees.seeds.msk[carrier])
     name = derivation.submission_digest(
-        config.round_id(), identity(CLIENT).public.digest(), public, grove.digest, commitments, salt + dense_digest
+        config.round_id(),
+        identity(CLIENT).public.digest(),
+        public,
+        client_trees.digest,
+        commitments,
+        salt + dense_digest,
     )
     return {
         "values": values.tolist(),
@@ -374,21 +379,21 @@ def _submission(config: RoundConfig, grove: Grove) -> dict[str, Any]:
         "dense digest": dense_digest,
         "submission digest": name,
         "proof key": fixed("proof key"),
-        "servers": [_server(config, grove, server, part, share, salt) for server in (0, 1)],
+        "servers": [_server(config, client_trees, server, part, share, salt) for server in (0, 1)],
     }
 
 
 def _server(
-    config: RoundConfig, grove: Grove, server: int, part: bytearray, share: bytes, salt: bytes
+    config: RoundConfig, client_trees: ClientTrees, server: int, part: bytearray, share: bytes, salt: bytes
 ) -> dict[str, Any]:
     """What a server makes of the submission: its proof digest, and its share of a sum of this one."""
     carried = config.carrier(CLIENT) == server
-    trees = Part(Layout.retrieval(config.shape), memoryview(retrieval_part(config, grove)))
+    trees = Part(Layout.retrieval(config.shape), memoryview(retrieval_part(config, client_trees)))
     submission = Submission(
         client=CLIENT,
-        msk=grove.seeds.msk[server],
-        commitments=grove.seeds.commitments(config.round_id(), CLIENT),
-        tree=grove.digest,
+        msk=client_trees.seeds.msk[server],
+        commitments=client_trees.seeds.commitments(config.round_id(), CLIENT),
+        tree=client_trees.digest,
         trees=trees,
         part=Part(Layout.submission(config.shape, Trees.RETRIEVAL), memoryview(part)),
         dense=memoryview(share if carried else b""),

@@ -1,7 +1,7 @@
 """A thread with a trio loop in which something lives; other threads have it do things and wait for the results.
 
     another thread                       the thread's loop
-    call = thread.post(work)  ─────────> reception takes it, carries it out
+    call = thread.post(work)  ─────────> queue takes it, carries it out
     call.result               <───────── result or error
 
 Rules: what a call raises goes to its caller, as it is. A call that is abandoned is cancelled in the loop before its
@@ -73,7 +73,7 @@ class Call(Generic[HostT, ResultT]):
         self.result.set_exception(why)
 
 
-class Reception(ABC, Generic[HostT]):
+class CallQueue(ABC, Generic[HostT]):
     """Takes the calls of other threads, and has them carried out in the loop."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class Reception(ABC, Generic[HostT]):
         """
 
 
-class Prompt(Reception[HostT]):
+class Prompt(CallQueue[HostT]):
     """Carries calls out as they come, each in a task of its own, in a loop that goes on between them."""
 
     def __init__(self, closed: str) -> None:
@@ -105,15 +105,15 @@ class Prompt(Reception[HostT]):
         self._queue, self._calls = trio.open_memory_channel[Call[HostT, Any]](FOR_EVER)
 
     def post(self, call: Call[HostT, Any], loop: trio.lowlevel.TrioToken) -> None:
-        """See `Reception.post`."""
+        """See `CallQueue.post`."""
         loop.run_sync_soon(self._take, call)
 
     def close(self, loop: trio.lowlevel.TrioToken, end: Callable[[], None]) -> None:
-        """See `Reception.close`."""
+        """See `CallQueue.close`."""
         loop.run_sync_soon(end)
 
     async def serve(self, host: HostT) -> None:
-        """See `Reception.serve`."""
+        """See `CallQueue.serve`."""
         with self._calls:
             try:
                 async with trio.open_nursery() as nursery:
@@ -137,7 +137,7 @@ class LoopThread(Generic[HostT]):
     Args:
         name: the thread's.
         opening: makes what lives there, in the thread.
-        reception: takes calls.
+        queue: takes calls.
         closed: what to say to whoever calls after the close.
 
     Attributes:
@@ -145,11 +145,11 @@ class LoopThread(Generic[HostT]):
         ended: done when the loop is over; has the error of a close that failed.
     """
 
-    def __init__(self, name: str, opening: Opening[HostT], reception: Reception[HostT], closed: str) -> None:
+    def __init__(self, name: str, opening: Opening[HostT], queue: CallQueue[HostT], closed: str) -> None:
         self.opened: Future[None] = Future()
         self.ended: Future[None] = Future()
         self._opening = opening
-        self._reception = reception
+        self._queue = queue
         self._closed = closed
         self._loop: Future[trio.lowlevel.TrioToken] = Future()
         self._scope = trio.CancelScope()
@@ -186,7 +186,7 @@ class LoopThread(Generic[HostT]):
                 "it in the process that uses it"
             )
         try:
-            self._reception.post(call, self._loop.result())
+            self._queue.post(call, self._loop.result())
         except trio.RunFinishedError:
             raise MisuseError(self._closed) from None
         return call.result
@@ -238,7 +238,7 @@ class LoopThread(Generic[HostT]):
         """Have the loop end; `ended` tells how that went."""
         if not self.is_elsewhere():
             with suppress(trio.RunFinishedError):
-                self._reception.close(self._loop.result(), lambda: self._scope.cancel())
+                self._queue.close(self._loop.result(), lambda: self._scope.cancel())
 
     def is_elsewhere(self) -> bool:
         """Whether this process was forked from the one that has the thread."""
@@ -268,7 +268,7 @@ class LoopThread(Generic[HostT]):
             async with self._opening() as host:
                 with trio.CancelScope() as self._scope:
                     self.opened.set_result(None)
-                    await self._reception.serve(host)
+                    await self._queue.serve(host)
 
 
 class Calls(Protocol[HostT_co]):

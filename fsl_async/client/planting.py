@@ -51,7 +51,7 @@ class MasterSeeds:
 
 
 @dataclass(frozen=True)
-class Planted:
+class ForestTrees:
     """One forest's trees, and what only the client knows of them.
 
     Attributes:
@@ -70,7 +70,7 @@ class Planted:
 
 
 @dataclass(frozen=True)
-class Grove:
+class ClientTrees:
     """All trees of one client in one round (or session).
 
     Attributes:
@@ -82,7 +82,7 @@ class Grove:
     """
 
     seeds: MasterSeeds
-    planted: dict[ForestKey, Planted] = field(repr=False)
+    planted: dict[ForestKey, ForestTrees] = field(repr=False)
     rows: dict[int, RowNumbers] = field(repr=False)
     deferred: dict[int, RowNumbers] = field(repr=False)
 
@@ -114,7 +114,9 @@ def check_rows(block: Sparse, rows: npt.ArrayLike) -> RowNumbers:
     return array.astype(np.uint32)
 
 
-def plant(config: RoundConfig, rows: Mapping[int, RowNumbers], seeds: MasterSeeds, randomness: Randomness) -> Grove:
+def plant(
+    config: RoundConfig, rows: Mapping[int, RowNumbers], seeds: MasterSeeds, randomness: Randomness
+) -> ClientTrees:
     """Place each block's rows and make all trees.
 
     Args:
@@ -125,7 +127,7 @@ def plant(config: RoundConfig, rows: Mapping[int, RowNumbers], seeds: MasterSeed
     """
     task = config.shape
     selected = {index: rows.get(index, np.zeros(0, dtype=np.uint32)) for index, _ in config.task.sparse_blocks()}
-    planted: dict[ForestKey, Planted] = {}
+    planted: dict[ForestKey, ForestTrees] = {}
     deferred: dict[int, RowNumbers] = {}
     for index, block in task.sparse_blocks():
         geometry = geometry_of(task, block)
@@ -135,7 +137,7 @@ def plant(config: RoundConfig, rows: Mapping[int, RowNumbers], seeds: MasterSeed
             key = ForestKey(index, number)
             chosen = _with_dummies(items[number], positions[number], forest, randomness)
             planted[key] = _grow(config, key, forest, seeds, items[number], chosen)
-    return Grove(seeds, planted, selected, deferred)
+    return ClientTrees(seeds, planted, selected, deferred)
 
 
 def _place(
@@ -184,11 +186,11 @@ def _grow(
     seeds: MasterSeeds,
     item: npt.NDArray[np.int32],
     position: Positions,
-) -> Planted:
+) -> ForestTrees:
     roots = [forest_roots(seeds.msk[server], key, forest, server) for server in (0, 1)]
     alphas = position // np.uint32(forest.positions)
     tree, leaves0, leaves1 = kernels.generate(expansion_keys(config), roots[0], roots[1], alphas, forest.depth)
-    return Planted(tree, (leaves0, leaves1), alphas, (position % forest.positions).astype(np.uint8), item)
+    return ForestTrees(tree, (leaves0, leaves1), alphas, (position % forest.positions).astype(np.uint8), item)
 
 
 def check_by_block(given: object) -> None:

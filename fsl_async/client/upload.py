@@ -1,7 +1,7 @@
 """What a client sends: the public parts built from its trees, and the answers turned back into rows.
 
 Rules: the public parts have the sizes that `public_part.Layout` implies, whatever the rows; every tree gets a hint; a
-grove makes at most one hint per epoch, and a resend is the same bytes. If a client breaks that rule all the same (it
+session makes at most one hint per epoch, and a resend is the same bytes. If a client breaks that rule all the same (it
 was started again from a copy of its store), no mask hides two payloads: conversion keys and dense masks depend on a
 salt, and the salt on the payload.
 
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async import kernels
-from fsl_async.client.planting import Grove, Planted
+from fsl_async.client.planting import ClientTrees, ForestTrees
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import dense_mask, public_schedule, tag_keys
 from fsl_async.digests import Buffer, Domain, digest
@@ -34,36 +34,42 @@ Payloads = Mapping[int, Elements]
 Bytes = npt.NDArray[np.uint8]
 
 
-def retrieval_part(config: RoundConfig, grove: Grove) -> memoryview:
+def retrieval_part(config: RoundConfig, client_trees: ClientTrees) -> memoryview:
     """The public part of a retrieval: trees and selection hints."""
-    return _fill(Layout.retrieval(config.shape), {**_tree_pieces(config, grove), **_select_pieces(config, grove)})
+    return _fill(
+        Layout.retrieval(config.shape), {**_tree_pieces(config, client_trees), **_select_pieces(config, client_trees)}
+    )
 
 
 def submission_part(
-    config: RoundConfig, client: str, grove: Grove, updates: Mapping[int, SparseUpdate], trees: Trees
+    config: RoundConfig, client: str, client_trees: ClientTrees, updates: Mapping[int, SparseUpdate], trees: Trees
 ) -> memoryview:
     """The public part of a submission.
 
     Args:
         config: the round.
         client: who submits; the proofs are bound to the name.
-        grove: the client's trees.
-        updates: by sparse block, rows of the grove and their elements (rows, width).
+        client_trees: the client's trees.
+        updates: by sparse block, rows of the trees and their elements (rows, width).
         trees: where the servers get the trees from.
 
     Raises:
-        MisuseError: an updated row is not among the grove's rows, or was deferred.
+        MisuseError: an updated row is not among the trees' rows, or was deferred.
     """
-    pieces = _hint_pieces(config, grove, updates)
+    pieces = _hint_pieces(config, client_trees, updates)
     if trees is Trees.OWN:
-        pieces |= _tree_pieces(config, grove)
+        pieces |= _tree_pieces(config, client_trees)
     if config.shape.verified and trees is not Trees.SESSION:
-        pieces |= _proof_pieces(config, client, grove)
+        pieces |= _proof_pieces(config, client, client_trees)
     return _fill(Layout.submission(config.shape, trees), pieces)
 
 
 def dense_shares(
-    config: RoundConfig, grove: Grove, carrier: int, dense: Payloads, plain: Payloads = MappingProxyType({})
+    config: RoundConfig,
+    client_trees: ClientTrees,
+    carrier: int,
+    dense: Payloads,
+    plain: Payloads = MappingProxyType({}),
 ) -> tuple[bytes, bytes]:
     """The carrier's share of the blocks without trees: the update minus the mask that the other server expands.
 
@@ -71,7 +77,7 @@ def dense_shares(
 
     Args:
         config: the round.
-        grove: the client's trees, for their master seeds.
+        client_trees: the client's trees, for their master seeds.
         carrier: the server that gets the share.
         dense: elements of dense blocks, by their index; a block left out is zero.
         plain: elements of blocks that move plainly, by their index, as `plain_elements` returns them.
@@ -79,14 +85,14 @@ def dense_shares(
     if not dense_bytes(config.shape):
         return b"", b""
     elements = _dense(config.shape, dense, plain)
-    salt = _salt(config, grove, b"dense", elements)
-    mask = dense_mask(config.shape, grove.seeds.msk[1 - carrier], config.epoch, salt)
+    salt = _salt(config, client_trees, b"dense", elements)
+    mask = dense_mask(config.shape, client_trees.seeds.msk[1 - carrier], config.epoch, salt)
     return np.ascontiguousarray(config.shape.ring.subtract(elements, mask)).tobytes(), salt
 
 
 def update_elements(
     config: RoundConfig,
-    grove: Grove,
+    client_trees: ClientTrees,
     updates: Mapping[int, SparseUpdate],
     dense: Payloads,
     plain: Payloads = MappingProxyType({}),
@@ -97,9 +103,9 @@ def update_elements(
     """
     ring, found = config.shape.ring, dict[str, Elements]()
     for index, block in config.shape.sparse_blocks():
-        spread = _spread(config.shape, index, grove, updates.get(index))
+        spread = _spread(config.shape, index, client_trees, updates.get(index))
         payloads = [
-            _payload(config.shape, forest, grove.planted[key], spread)[:, : forest.width]
+            _payload(config.shape, forest, client_trees.planted[key], spread)[:, : forest.width]
             for key, forest in forests_of(config.shape)
             if key.block == index
         ]
@@ -113,38 +119,41 @@ def update_elements(
 
 
 def plain_elements(
-    config: RoundConfig, grove: Grove, updates: Mapping[int, SparseUpdate], unions: Mapping[str, RowNumbers]
+    config: RoundConfig,
+    client_trees: ClientTrees,
+    updates: Mapping[int, SparseUpdate],
+    unions: Mapping[str, RowNumbers],
 ) -> dict[int, Elements]:
     """The elements of every block that moves plainly: each update at its row's rank in the union, zeros elsewhere.
 
     Args:
         config: the round.
-        grove: names the rows that may be updated.
+        client_trees: names the rows that may be updated.
         updates: by sparse block, rows as the task names them, all in the union, and their elements (rows, width).
         unions: by sparse block, the rows of the round's union, ascending.
 
     Raises:
-        MisuseError: an updated row is not among the grove's rows.
+        MisuseError: an updated row is not among the trees' rows.
     """
     flat: dict[int, Elements] = {}
     for index, block in config.shape.plain_blocks():
         elements = config.shape.ring.zeros(block.rows, block.width)
         if index in updates:
             rows, values = updates[index]
-            _places_among(grove.rows[index], rows, block.name, config.task)
+            _places_among(client_trees.rows[index], rows, block.name, config.task)
             elements[np.searchsorted(unions[block.name], rows)] = values
         flat[index] = elements.reshape(-1, *elements.shape[2:])
     return flat
 
 
 def read_answers(
-    config: RoundConfig, grove: Grove, answers: tuple[memoryview, memoryview]
+    config: RoundConfig, client_trees: ClientTrees, answers: tuple[memoryview, memoryview]
 ) -> dict[int, npt.NDArray[Any]]:
     """Combine both servers' answers into the selected rows of each sparse block.
 
     Returns:
-        By block, an array (rows, width) of the model's own dtype, in the order of the grove's rows. Deferred rows are
-        zero; `Grove.deferred` names them.
+        By block, an array (rows, width) of the model's own dtype, in the order of the trees' rows. Deferred rows are
+        zero; `ClientTrees.deferred` names them.
 
     Raises:
         PeerViolationError: an answer has another size than the task implies.
@@ -158,24 +167,25 @@ def read_answers(
         if len(answer) != layout.size:
             raise PeerViolationError(f"S{server}", f"answered with {len(answer)} bytes, the task implies {layout.size}")
     both = np.frombuffer(answers[0], dtype=np.uint8), np.frombuffer(answers[1], dtype=np.uint8)
-    checks = [_is_authentic(grove, layout, index, both) for index in layout.tags]  # all: the time tells of none
+    checks = [_is_authentic(client_trees, layout, index, both) for index in layout.tags]  # all: the time tells of none
     if not all(checks):
         raise WrongAnswerError
     combined = np.bitwise_xor(*both)
     rows = {
-        index: np.zeros((len(grove.rows[index]), row_bytes[index]), dtype=np.uint8) for index, _ in task.sparse_blocks()
+        index: np.zeros((len(client_trees.rows[index]), row_bytes[index]), dtype=np.uint8)
+        for index, _ in task.sparse_blocks()
     }
     for key, forest in forests_of(task):
-        item = grove.planted[key].item
+        item = client_trees.planted[key].item
         found = combined[layout.rows[key]].reshape(forest.trees, -1)
         rows[key.block][item[item >= 0]] = found[item >= 0]
     return {index: rows[index].view(dtypes[index]) for index, _ in task.sparse_blocks()}
 
 
-def _is_authentic(grove: Grove, layout: AnswerLayout, block: int, answers: tuple[Bytes, Bytes]) -> bool:
+def _is_authentic(client_trees: ClientTrees, layout: AnswerLayout, block: int, answers: tuple[Bytes, Bytes]) -> bool:
     """Whether both answers fit their tags in one block, dummies and stash slots included."""
     forests = [key for key in layout.rows if key.block == block]
-    leaves = [grove.planted[key].leaves for key in forests]
+    leaves = [client_trees.planted[key].leaves for key in forests]
     keys = np.concatenate([first[:, 1] ^ second[:, 1] for first, second in leaves])
     place = slice(layout.rows[forests[0]].start, layout.rows[forests[-1]].stop)
     first, second = (answer[place].reshape(len(keys), -1) for answer in answers)
@@ -193,17 +203,18 @@ def _fill(layout: Layout, pieces: Pieces) -> memoryview:
     return part
 
 
-def _tree_pieces(config: RoundConfig, grove: Grove) -> Pieces:
-    return {(key, "tree"): grove.planted[key].tree.to_bytes() for key, _ in forests_of(config.shape)}
+def _tree_pieces(config: RoundConfig, client_trees: ClientTrees) -> Pieces:
+    return {(key, "tree"): client_trees.planted[key].tree.to_bytes() for key, _ in forests_of(config.shape)}
 
 
-def _select_pieces(config: RoundConfig, grove: Grove) -> Pieces:
+def _select_pieces(config: RoundConfig, client_trees: ClientTrees) -> Pieces:
     return {
-        (key, "select"): _select_hints(config, forest, grove.planted[key]) for key, forest in forests_of(config.shape)
+        (key, "select"): _select_hints(config, forest, client_trees.planted[key])
+        for key, forest in forests_of(config.shape)
     }
 
 
-def _select_hints(config: RoundConfig, forest: Forest, planted: Planted) -> bytes:
+def _select_hints(config: RoundConfig, forest: Forest, planted: ForestTrees) -> bytes:
     if forest.positions == 1:
         return b""
     keys = public_schedule(config.tree_key(Domain.SELECT))
@@ -212,15 +223,19 @@ def _select_hints(config: RoundConfig, forest: Forest, planted: Planted) -> byte
     return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
 
 
-def _hint_pieces(config: RoundConfig, grove: Grove, updates: Mapping[int, SparseUpdate]) -> Pieces:
+def _hint_pieces(config: RoundConfig, client_trees: ClientTrees, updates: Mapping[int, SparseUpdate]) -> Pieces:
     spread = {
-        index: _spread(config.shape, index, grove, updates.get(index)) for index, _ in config.shape.sparse_blocks()
+        index: _spread(config.shape, index, client_trees, updates.get(index))
+        for index, _ in config.shape.sparse_blocks()
     }
     pieces: Pieces = {}
     for key, forest in forests_of(config.shape):
-        elements = _payload(config.shape, forest, grove.planted[key], spread[key.block])
-        salt = _salt(config, grove, b"%d.%d" % key, elements)
-        pieces[key, "salt"], pieces[key, "hint"] = salt, _hints(config, key, forest, grove.planted[key], elements, salt)
+        elements = _payload(config.shape, forest, client_trees.planted[key], spread[key.block])
+        salt = _salt(config, client_trees, b"%d.%d" % key, elements)
+        pieces[key, "salt"], pieces[key, "hint"] = (
+            salt,
+            _hints(config, key, forest, client_trees.planted[key], elements, salt),
+        )
     return pieces
 
 
@@ -232,16 +247,16 @@ _UNKNOWN_ROW = {
 }
 
 
-def _spread(task: Task, index: int, grove: Grove, update: SparseUpdate | None) -> Elements:
-    """One payload row for each of the grove's rows, zero without an update; and a last row of zeros for dummies."""
+def _spread(task: Task, index: int, client_trees: ClientTrees, update: SparseUpdate | None) -> Elements:
+    """One payload row for each of the trees' rows, zero without an update; and a last row of zeros for dummies."""
     block = task.sparse(index)
-    planted = grove.rows[index]
+    planted = client_trees.rows[index]
     payload = task.ring.zeros(len(planted) + 1, block.width)
     if update is None:
         return payload
     rows, elements = update
     places = _places_among(planted, rows, block.name, task)
-    deferred = np.isin(rows, grove.deferred[index])
+    deferred = np.isin(rows, client_trees.deferred[index])
     if deferred.any():
         raise MisuseError(f"block {block.name!r}: row {rows[deferred][0]} was deferred; submit it in the next round")
     payload[places] = elements
@@ -261,7 +276,7 @@ def _places_among(planted: RowNumbers, rows: RowNumbers, name: str, task: Task) 
     return np.asarray(order[found])
 
 
-def _payload(task: Task, forest: Forest, planted: Planted, payload: Elements) -> Elements:
+def _payload(task: Task, forest: Forest, planted: ForestTrees, payload: Elements) -> Elements:
     """The payload of each tree of a forest: (trees, payload elements); a count of 1 at the end where there are any."""
     values = payload[planted.item]  # item -1, a dummy, takes the zero row at the end
     if forest.positions == 1 and not forest.count_elements:
@@ -275,10 +290,10 @@ def _payload(task: Task, forest: Forest, planted: Planted, payload: Elements) ->
     return elements
 
 
-def _salt(config: RoundConfig, grove: Grove, what: bytes, elements: Elements) -> bytes:
+def _salt(config: RoundConfig, client_trees: ClientTrees, what: bytes, elements: Elements) -> bytes:
     """A pseudo-random function of the payload, keyed with both master seeds, which no server knows alone."""
     content = np.ascontiguousarray(elements).reshape(-1).view(np.uint8).data
-    return digest(Domain.SALT, config.round_id(), what, content, key=b"".join(grove.seeds.msk))[:SALT_BYTES]
+    return digest(Domain.SALT, config.round_id(), what, content, key=b"".join(client_trees.seeds.msk))[:SALT_BYTES]
 
 
 def _dense(task: Task, dense: Payloads, plain: Payloads) -> Elements:
@@ -290,7 +305,7 @@ def _dense(task: Task, dense: Payloads, plain: Payloads) -> Elements:
 
 
 def _hints(
-    config: RoundConfig, key: ForestKey, forest: Forest, planted: Planted, elements: Elements, salt: bytes
+    config: RoundConfig, key: ForestKey, forest: Forest, planted: ForestTrees, elements: Elements, salt: bytes
 ) -> memoryview:
     planes = kernels.payload_planes(elements.reshape(forest.trees, -1).view(np.uint8))
     convert = kernels.key_schedule(config.convert_key(key.block, salt))
@@ -298,13 +313,13 @@ def _hints(
     return kernels.payload_of_planes(hints, forest.payload_elements * forest.element_bits // 8).reshape(-1).data
 
 
-def _proof_pieces(config: RoundConfig, client: str, grove: Grove) -> Pieces:
-    tree = grove.digest
-    commitments = grove.seeds.commitments(config.round_id(), client)
+def _proof_pieces(config: RoundConfig, client: str, client_trees: ClientTrees) -> Pieces:
+    tree = client_trees.digest
+    commitments = client_trees.seeds.commitments(config.round_id(), client)
     tag, mask = tag_keys(config, client, tree, commitments)
     pieces: Pieces = {}
     for key, forest in forests_of(config.shape):
-        planted = grove.planted[key]
+        planted = client_trees.planted[key]
         # Enciphered one by one: a look-up by a secret index would show in the caches.
         counters = np.zeros((forest.trees, 2), dtype=np.uint64)
         counters[:, 0] = planted.alphas

@@ -92,7 +92,7 @@ def _announced(state: ClientRound, event: Announced) -> ClientRound:
     entered = entry.step(state.entry, event)
     match entered:
         case Inside(config=config):
-            terms = psr.Terms.of(config)
+            terms = psr.ClientTerms.of(config)
             retrieves, submits = config.protocol != "psu", config.protocol != "psr"
             return ClientRound(
                 entered,
@@ -109,7 +109,7 @@ def _ended(state: psr.Retrieval) -> psr.Retrieval:
 
 def retrieved_before(config: RoundConfig, query: int) -> ClientRound:
     """Where a client is that was restarted after it had asked that query."""
-    terms = psr.Terms.of(config)
+    terms = psr.ClientTerms.of(config)
     submission = ssa.Away() if config.protocol == "psr" else ssa.Ready()
     return ClientRound(Inside(config), psr.Interrupted(terms, query), submission)
 

@@ -31,7 +31,7 @@ from fsl_async.wire.peer_lists import pack_names
 
 
 @dataclass(frozen=True)
-class Terms:
+class DrawTerms:
     """What is fixed for the whole draw.
 
     Attributes:
@@ -128,7 +128,7 @@ class Send:
     bulk: bytes
 
 
-def step(state: Sampling, event: Event, terms: Terms) -> Sampling:
+def step(state: Sampling, event: Event, terms: DrawTerms) -> Sampling:
     """Take one event.
 
     Raises:
@@ -139,34 +139,34 @@ def step(state: Sampling, event: Event, terms: Terms) -> Sampling:
 
 
 @MACHINE.transition
-def _freeze(state: Gathering, event: Frozen, terms: Terms) -> Listed:
+def _freeze(state: Gathering, event: Frozen, terms: DrawTerms) -> Listed:
     return Listed(event.asked)
 
 
 @MACHINE.transition
-def _hear_first(state: Gathering, event: PeerAsked, terms: Terms) -> Answering:
+def _hear_first(state: Gathering, event: PeerAsked, terms: DrawTerms) -> Answering:
     return Answering(event.asked, {event.said: event.content()})
 
 
 @MACHINE.transition
-def _answer(state: Answering, event: Frozen, terms: Terms) -> Drawn | TooFew:
+def _answer(state: Answering, event: Frozen, terms: DrawTerms) -> Drawn | TooFew:
     return _draw(event.asked, state.theirs, state.heard, terms)
 
 
 @MACHINE.transition
-def _hear(state: Listed, event: PeerAsked, terms: Terms) -> Drawn | TooFew:
+def _hear(state: Listed, event: PeerAsked, terms: DrawTerms) -> Drawn | TooFew:
     return _draw(state.ours, event.asked, {event.said: event.content()}, terms)
 
 
 @MACHINE.repetition
-def _said_before(state: Answering | Drawn | TooFew, event: PeerAsked, terms: Terms) -> bool:
+def _said_before(state: Answering | Drawn | TooFew, event: PeerAsked, terms: DrawTerms) -> bool:
     return recall(state.heard, event, terms.peer)
 
 
 MACHINE.complete()
 
 
-def effects(state: Sampling, terms: Terms) -> tuple[Send, ...]:
+def effects(state: Sampling, terms: DrawTerms) -> tuple[Send, ...]:
     """What to send, and after a restart to send again: our list, as long as the peer may lack it."""
     match state:
         case Gathering() | Answering():
@@ -192,7 +192,7 @@ def list_digest(names: tuple[str, ...]) -> bytes:
     return digest(Domain.ASKED, pack_names(names))
 
 
-def _draw(ours: tuple[str, ...], theirs: tuple[str, ...], heard: dict[str, bytes], terms: Terms) -> Drawn | TooFew:
+def _draw(ours: tuple[str, ...], theirs: tuple[str, ...], heard: dict[str, bytes], terms: DrawTerms) -> Drawn | TooFew:
     both = set(ours) & set(theirs)
     if not terms.are_enough(len(both)):
         return TooFew(ours, len(both), heard)

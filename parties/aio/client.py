@@ -50,7 +50,7 @@ class Standing:
     round_number: int
     deferred: Mapping[str, npt.NDArray[np.uint32]]
     left_out: Mapping[str, Sequence[int]]
-    untold: LastSubmission | None
+    unreported: LastSubmission | None
     bytes_sent: int
     bytes_received: int
 
@@ -66,7 +66,7 @@ class Standing:
             client.round_number,
             dict(client.deferred),
             dict(client.left_out),
-            client.untold,
+            client.unreported,
             client.bytes_sent,
             client.bytes_received,
         )
@@ -129,9 +129,12 @@ class Client:
         """See `parties.Client.mark_of_rows`."""
         return await self._look(lambda client: client.mark_of_rows(rows))
 
-    async def note_told(self) -> None:
-        """See `parties.Client.note_told`."""
-        await self._call(lambda client: client.note_told())
+    async def mark_reported(self) -> None:
+        """See `parties.Client.mark_reported`."""
+        await self._call(lambda client: client.mark_reported())
+
+    note_told = mark_reported
+    """The earlier name of `mark_reported`."""
 
     async def forget_rounds(self) -> None:
         """See `parties.Client.forget_rounds`."""
@@ -182,9 +185,12 @@ class Client:
         return self._standing.left_out
 
     @property
-    def untold(self) -> LastSubmission | None:
-        """See `parties.Client.untold`."""
-        return self._standing.untold
+    def unreported(self) -> LastSubmission | None:
+        """See `parties.Client.unreported`."""
+        return self._standing.unreported
+
+    untold = unreported
+    """The earlier name of `unreported`."""
 
     @property
     def bytes_sent(self) -> int:

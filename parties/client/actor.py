@@ -43,7 +43,7 @@ from parties.client.setup import ClientSetup
 from parties.client.state import ClientState, Pending
 from parties.client.submission import fresh_marks, is_nothing, update_mark
 from parties.client.submitting import Submitter
-from parties.client.trees import Planter
+from parties.client.trees import TreeMaker
 from parties.errors import ClientEndedError, NoUnionError, RoundClosedError, StillInDoubtError
 from parties.outcome import SubmissionReceipt
 
@@ -95,7 +95,7 @@ class Actor:
         self.deferred: dict[str, npt.NDArray[np.uint32]] = {}
         self._unions = unions = Unions(setup, requests)
         self._downloads = downloads = Downloads(setup, requests, unions)
-        self._planter = Planter(setup.lane, setup.randomness)
+        self._planter = TreeMaker(setup.lane, setup.randomness)
         self._outcomes = Outcomes(setup, requests, here)
         self._entry = RoundEntry(setup.task, here, Announcements(setup, requests), unions, self._outcomes)
         self._retriever = Retriever(setup, requests, here, unions, downloads, self._planter)
@@ -212,8 +212,8 @@ class Actor:
                 return await self._resume()
             case inbox.AskOutcome():
                 return await self._outcomes.learn()
-            case inbox.NoteTold():
-                await self.participation.note_told()
+            case inbox.MarkReported():
+                await self.participation.mark_reported()
             case inbox.ForgetSession():
                 self.participation.forget_session()
             case inbox.ForgetRounds():

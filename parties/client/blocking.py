@@ -98,9 +98,12 @@ class BlockingClient(Blocking[Client]):
         """See `Client.mark_of_rows`."""
         return self._read(lambda client: client.mark_of_rows(rows))
 
-    def note_told(self) -> None:
-        """See `Client.note_told`."""
-        self._calls.call(lambda client: client.note_told())
+    def mark_reported(self) -> None:
+        """See `Client.mark_reported`."""
+        self._calls.call(lambda client: client.mark_reported())
+
+    note_told = mark_reported
+    """The earlier name of `mark_reported`."""
 
     def forget_rounds(self) -> None:
         """See `Client.forget_rounds`."""
@@ -141,9 +144,12 @@ class BlockingClient(Blocking[Client]):
         return self._read(lambda client: dict(client.left_out))
 
     @property
-    def untold(self) -> LastSubmission | None:
-        """See `Client.untold`."""
-        return self._read(lambda client: client.untold)
+    def unreported(self) -> LastSubmission | None:
+        """See `Client.unreported`."""
+        return self._read(lambda client: client.unreported)
+
+    untold = unreported
+    """The earlier name of `unreported`."""
 
     @property
     def round_number(self) -> int:

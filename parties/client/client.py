@@ -375,12 +375,15 @@ class Client:
         return await self._ask(inbox.AskOutcome())
 
     @property
-    def untold(self) -> LastSubmission | None:
+    def unreported(self) -> LastSubmission | None:
         """What an earlier process of this client submitted, if its caller may not know what became of it."""
-        return self._actor.participation.untold
+        return self._actor.participation.unreported
+
+    untold = unreported
+    """The earlier name of `unreported`."""
 
     def mark(self, updates: Mapping[str, Any]) -> bytes:
-        """A digest by which this client alone recognises an update: compare `untold.mark`."""
+        """A digest by which this client alone recognises an update: compare `unreported.mark`."""
         self._refuse_without_updates()
         return update_mark(self.setup.identity, "ssa", *encoded_updates(self.task, updates))
 
@@ -388,9 +391,12 @@ class Client:
         """The same for the rows that `unite` is given."""
         return mark_of_rows(self.setup, rows_by_block(self.task, rows))
 
-    async def note_told(self) -> None:
-        """Note that the caller knows what became of the last submission; see `untold`."""
-        await self._ask(inbox.NoteTold())
+    async def mark_reported(self) -> None:
+        """Note that the caller knows what became of the last submission; see `unreported`."""
+        await self._ask(inbox.MarkReported())
+
+    note_told = mark_reported
+    """The earlier name of `mark_reported`."""
 
     def forget_session(self) -> None:
         """Begin anew: the next retrieval or submission brings new trees, and may select other rows."""

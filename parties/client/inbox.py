@@ -79,7 +79,7 @@ class AskOutcome(Asking[ClientOutcome]):
 
 
 @dataclass(frozen=True)
-class NoteTold(Asking[None]):
+class MarkReported(Asking[None]):
     """The caller knows what became of the last submission."""
 
 
@@ -94,7 +94,7 @@ class ForgetRounds(Asking[None]):
 
 
 Request: TypeAlias = (
-    Retrieve | Submit | Abstain | Unite | Union | Resume | AskOutcome | NoteTold | ForgetSession | ForgetRounds
+    Retrieve | Submit | Abstain | Unite | Union | Resume | AskOutcome | MarkReported | ForgetSession | ForgetRounds
 )
 
 

@@ -22,7 +22,7 @@ from fsl_async.protocols.ssa import client as ssa
 from parties.client.session import NoSession, OwnSession, settled, submitted
 from parties.client.state import ClientState, Ended, Fresh, Pending, Received, Retrieval, Submission, last_of
 from parties.client.submission import Draft, LastSubmission, TreeSource
-from parties.client.trees import Planting
+from parties.client.trees import MadeTrees
 from parties.errors import RequestDeniedError
 
 
@@ -33,7 +33,7 @@ class Participation:
         round: where it is in its round.
         session: the trees that outlive their round.
         submission: the last one.
-        untold: the last submission of an earlier process, until its caller is known to have heard what became of it.
+        unreported: what an earlier process submitted last, until its caller is known to have heard what became of it.
         last_round: the last round that this client entered; None before the first.
         charged: the ids of the rounds that are charged to its privacy budget.
         doubts: by their marks, updates that may be in a sum that a server knows, with their rounds' numbers.
@@ -43,13 +43,13 @@ class Participation:
         self.round: protocol.ClientRound = protocol.outside(0)
         self.session: OwnSession = NoSession()
         self.submission: Submission = Fresh()
-        self.untold: LastSubmission | None = None
+        self.unreported: LastSubmission | None = None
         self.last_round: RoundConfig | None = None
         self.charged: frozenset[bytes] = frozenset()
         self.doubts: dict[bytes, int] = {}
         self._client = client
         self._state = state
-        self._answered_trees: dict[int, Planting] = {}
+        self._answered_trees: dict[int, MadeTrees] = {}
 
     async def load(self) -> bool:
         """Resume where an earlier process of this client was; tells whether there was one.
@@ -59,7 +59,7 @@ class Participation:
             StorageError: what is stored cannot be read.
         """
         stored = await self._state.load()
-        self.session, self.submission, self.untold = stored.session, stored.submission, stored.untold
+        self.session, self.submission, self.unreported = stored.session, stored.submission, stored.unreported
         self.charged, self.doubts = stored.charged, dict(stored.doubts)
         last = last_of(stored.submission)
         self.last_round = last.config if last else None
@@ -118,7 +118,7 @@ class Participation:
         await self._state.store_retrieval(Retrieval(config, query), self.session)
         return query
 
-    def hold(self, query: int, planting: Planting) -> None:
+    def hold(self, query: int, planting: MadeTrees) -> None:
         """Keep a retrieval's trees, which both servers hold, for this round's submission."""
         self._answered_trees[query] = planting
 
@@ -126,7 +126,7 @@ class Participation:
         """Let this round's submission bring its own trees: what the caller updates are any of a whole block's rows."""
         self._answered_trees.clear()
 
-    def held(self) -> tuple[int, Planting] | None:
+    def held(self) -> tuple[int, MadeTrees] | None:
         """The round's last retrieval, by number, and its trees.
 
         None where this process has made none, or has had all rows since.
@@ -197,9 +197,9 @@ class Participation:
                 self._answered_trees.clear()
                 self.step(event)
 
-    async def note_told(self) -> None:
-        """The caller knows what became of the last submission; see `untold`."""
-        self.untold = None
+    async def mark_reported(self) -> None:
+        """The caller knows what became of the last submission; see `unreported`."""
+        self.unreported = None
         with trio.CancelScope(shield=True):
             if last := last_of(self.submission):
                 await self._state.store_told(last.digest)
@@ -244,5 +244,5 @@ class Participation:
             await self._state.forget_rounds(undecided)
             if undecided:
                 self.doubts[undecided.mark] = undecided.config.number
-            self.round, self.submission, self.untold, self.last_round = protocol.outside(0), Fresh(), None, None
+            self.round, self.submission, self.unreported, self.last_round = protocol.outside(0), Fresh(), None, None
             self.forget_session()

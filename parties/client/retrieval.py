@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fsl_async.client.planting import Grove
+from fsl_async.client.planting import ClientTrees
 from fsl_async.client.upload import read_answers, retrieval_part
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import public_digest
@@ -31,7 +31,7 @@ from parties.client.participation import Participation
 from parties.client.requests import Requests
 from parties.client.session import TreeSession
 from parties.client.setup import ClientSetup
-from parties.client.trees import Planter, Planting
+from parties.client.trees import MadeTrees, TreeMaker
 from parties.errors import RequestDeniedError
 
 Answers: TypeAlias = tuple[memoryview, memoryview]
@@ -50,7 +50,7 @@ class Retriever:
         participation: Participation,
         unions: Unions,
         downloads: Downloads,
-        planter: Planter,
+        planter: TreeMaker,
     ) -> None:
         self._setup = setup
         self._requests = requests
@@ -69,19 +69,19 @@ class Retriever:
         task = self._setup.task
         within = {index: self._unions.within(config, index, rows) for index, rows in wanted.items()}
         ranks = {index: self._unions.named(config, index, rows[within[index]]) for index, rows in wanted.items()}
-        found, grove = await self._found(config, ranks)
+        found, client_trees = await self._found(config, ranks)
         arrays: dict[str, npt.NDArray[Any]] = {}
         deferred: Deferred = {}
         for index, rows in wanted.items():
             name, there = task.sparse(index).name, within[index]
             arrays[name] = np.zeros((len(rows), *found[index].shape[1:]), dtype=found[index].dtype)
             arrays[name][there] = found[index]
-            there[there] = ~np.isin(ranks[index], grove.deferred.get(index, ()))
+            there[there] = ~np.isin(ranks[index], client_trees.deferred.get(index, ()))
             if not there.all():
                 deferred[name] = rows[~there]
         return arrays, deferred
 
-    async def _found(self, config: RoundConfig, wanted: Wanted) -> tuple[Rows, Grove]:
+    async def _found(self, config: RoundConfig, wanted: Wanted) -> tuple[Rows, ClientTrees]:
         """The wanted rows, and the trees that they were found with."""
         match self._participation.session:
             case TreeSession(planting=planting) as session if session.stands:
@@ -91,14 +91,14 @@ class Retriever:
                         self._participation.step(psr.Recollect())
                         answers = await self._recall(config, session.commitments)
                 async with self._participation.session_is_trusted():
-                    found = await self._read(config, planting.grove, answers)
+                    found = await self._read(config, planting.client_trees, answers)
             case _:
                 planting, found = await self._query_fresh(config, wanted)
-        rows = planting.grove.rows
+        rows = planting.client_trees.rows
         chosen = {index: found[index][_positions(rows[index], of)] for index, of in wanted.items() if index in found}
-        return chosen | await self._downloads.plain(config, wanted), planting.grove
+        return chosen | await self._downloads.plain(config, wanted), planting.client_trees
 
-    async def _query_fresh(self, config: RoundConfig, wanted: Wanted) -> tuple[Planting, Rows]:
+    async def _query_fresh(self, config: RoundConfig, wanted: Wanted) -> tuple[MadeTrees, Rows]:
         """Plant trees at the wanted rows and have them answered.
 
         A number that this client used in this round before it was restarted is passed over. Trees that were answered
@@ -117,24 +117,24 @@ class Retriever:
                 if error.reason != "conflict":
                     raise
                 continue
-            found = await self._read(config, planting.grove, answers)
+            found = await self._read(config, planting.client_trees, answers)
             self._participation.hold(query, planting)
             return planting, found
 
-    async def _query(self, planting: Planting, query: int) -> Answers:
+    async def _query(self, planting: MadeTrees, query: int) -> Answers:
         """Have trees answered under a number; in a round without trees there is nothing to ask."""
         if not any(planting.config.shape.sparse_blocks()):
             return self._nothing(query)
         config, client = planting.config, self._setup.identity.name
-        part = await self._setup.lane.run(partial(retrieval_part, config, planting.grove))
-        announced = public_digest(Layout.retrieval(config.shape), part, planting.grove.digest)
-        commitments = planting.grove.seeds.commitments(config.round_id(), client)
+        part = await self._setup.lane.run(partial(retrieval_part, config, planting.client_trees))
+        announced = public_digest(Layout.retrieval(config.shape), part, planting.client_trees.digest)
+        commitments = planting.client_trees.seeds.commitments(config.round_id(), client)
 
         async def ask(server: int) -> Received[Answer]:
             message = Retrieve(
                 round_id=config.round_id(),
                 query=query,
-                seed=planting.grove.seeds.msk[server],
+                seed=planting.client_trees.seeds.msk[server],
                 commitments=commitments,
                 public_digest=announced,
             )
@@ -153,14 +153,14 @@ class Retriever:
 
         return await self._answers(ask)
 
-    async def _read(self, config: RoundConfig, grove: Grove, answers: Answers) -> Rows:
-        """All rows of every block that has trees, in the grove's order, once both answers are known to be right.
+    async def _read(self, config: RoundConfig, client_trees: ClientTrees, answers: Answers) -> Rows:
+        """All rows of every block that has trees, in the trees' order, once both answers are known to be right.
 
         Raises:
             PeerViolationError: an answer has another size than the task implies.
             WrongAnswerError: one of the servers answered wrongly.
         """
-        return await self._setup.lane.run(partial(read_answers, config, grove, answers))
+        return await self._setup.lane.run(partial(read_answers, config, client_trees, answers))
 
     def _nothing(self, query: psr.QueryId) -> Answers:
         for server in (0, 1):
@@ -184,7 +184,7 @@ def check_session_rows(task: Task, session: TreeSession, wanted: Wanted) -> None
         MisuseError: names the first of them.
     """
     for index, rows in wanted.items():
-        new = rows[~np.isin(rows, session.planting.grove.rows[index])]
+        new = rows[~np.isin(rows, session.planting.client_trees.rows[index])]
         if len(new):
             raise MisuseError(
                 f"block {task.sparse(index).name!r}: row {new[0]} is not among the session's rows, and the "

@@ -15,7 +15,7 @@ from fsl_async.secrecy import Discreet
 from fsl_async.wire.messages import NO_RETRIEVAL
 from fsl_async.wire.public_part import Trees
 from parties.client.submission import Draft, TreeSource
-from parties.client.trees import Planting, StoredPlanting
+from parties.client.trees import MadeTrees, StoredTrees
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class StoredSession(Discreet, frozen=True, forbid_unknown_fields=True):
     """What is stored of a session: the machine's state, what its trees are planted from, and their commitments."""
 
     state: epochs.Planted | epochs.Established
-    planting: StoredPlanting
+    planting: StoredTrees
     commitments: tuple[bytes, bytes]
 
 
@@ -42,7 +42,7 @@ class TreeSession:
     """
 
     state: epochs.Planted | epochs.Established
-    planting: Planting
+    planting: MadeTrees
     commitments: tuple[bytes, bytes] = field(repr=False)
 
     @property

@@ -31,7 +31,7 @@ from fsl_async.secrecy import Discreet
 from fsl_async.task import Task
 from parties.client.session import NoSession, OwnSession, StoredSession, TreeSession
 from parties.client.submission import Draft, LastSubmission, StoredDraft
-from parties.client.trees import Planting, StoredPlanting
+from parties.client.trees import MadeTrees, StoredTrees
 from parties.compute import ComputeLane
 from parties.identity.keys import PublicIdentity
 from parties.storage.store import Change, Erase, Put, Store, decode_stored
@@ -149,7 +149,7 @@ class StoredState:
         retrieval: its last retrieval, if its round has not been left.
         submission: its last submission.
         charged: the ids of the rounds that are charged to the privacy budget.
-        untold: the same, unless whoever made it is known to have heard what became of it.
+        unreported: the same, unless whoever made it is known to have heard what became of it.
         doubts: by their marks, updates that may be in a sum that a server knows, with their rounds' numbers.
     """
 
@@ -157,7 +157,7 @@ class StoredState:
     session: OwnSession
     retrieval: Retrieval | None
     submission: Submission
-    untold: LastSubmission | None
+    unreported: LastSubmission | None
     charged: frozenset[bytes] = frozenset()
     doubts: Mapping[bytes, int] = field(default_factory=dict)
 
@@ -190,7 +190,7 @@ class ClientState:
             session=await self._session() if "session" in keys else NoSession(),
             retrieval=await self._retrieval() if "retrieval" in keys else None,
             submission=submission,
-            untold=None if last is None or last.digest == told else last,
+            unreported=None if last is None or last.digest == told else last,
             charged=_charged(keys),
             doubts=_doubts(keys),
         )
@@ -288,11 +288,11 @@ class ClientState:
             case _:
                 assert_never(found)
 
-    async def _grown(self, stored: StoredPlanting) -> Planting:
+    async def _grown(self, stored: StoredTrees) -> MadeTrees:
         config = _config(stored.config)
         if config.task.canonical() != self._owner.task:
             raise StorageError(f"{SOURCE} cannot be read: it has trees of another task; begin anew with another file")
-        return await self._lane.run(partial(Planting.again, stored, config, SOURCE))
+        return await self._lane.run(partial(MadeTrees.again, stored, config, SOURCE))
 
     async def _read(self, key: str, kind: Any) -> Any:
         return decode_stored(await self._store.blob(key), kind, f"{SOURCE} ({key})")

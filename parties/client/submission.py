@@ -25,7 +25,7 @@ from fsl_async.ring import Elements
 from fsl_async.secrecy import Discreet
 from fsl_async.wire.messages import Hint, Submit
 from fsl_async.wire.public_part import Layout, Trees
-from parties.client.trees import Planting
+from parties.client.trees import MadeTrees
 from parties.identity.keys import Identity, PublicIdentity
 
 
@@ -42,7 +42,7 @@ class TreeSource:
 
     trees: Trees
     query: int
-    planting: Planting
+    planting: MadeTrees
     commitments: tuple[bytes, bytes]
 
 
@@ -209,18 +209,18 @@ def draft_submission(
         BoundExceededError: the update is beyond the task's bound.
         MisuseError: a row is not among the trees' rows, or was deferred.
     """
-    grove, carrier = source.planting.grove, config.carrier(client.name)
-    part = submission_part(config, client.name, grove, sparse, source.trees)
-    plain = plain_elements(config, grove, sparse, unions)
-    shares, salt = dense_shares(config, grove, carrier, dense, plain)
-    brought = grove.digest if source.trees is Trees.OWN else b""
+    client_trees, carrier = source.planting.client_trees, config.carrier(client.name)
+    part = submission_part(config, client.name, client_trees, sparse, source.trees)
+    plain = plain_elements(config, client_trees, sparse, unions)
+    shares, salt = dense_shares(config, client_trees, carrier, dense, plain)
+    brought = client_trees.digest if source.trees is Trees.OWN else b""
     public = public_digest(Layout.submission(config.shape, source.trees), part, brought)
-    of_dense = dense_digest(shares, grove.seeds.msk[carrier])
-    parts = (config.round_id(), client.digest(), public, grove.digest, source.commitments)
+    of_dense = dense_digest(shares, client_trees.seeds.msk[carrier])
+    parts = (config.round_id(), client.digest(), public, client_trees.digest, source.commitments)
     bound = bound_part(
         config,
-        update_elements(config, grove, sparse, dense, plain),
-        grove.seeds.msk,
+        update_elements(config, client_trees, sparse, dense, plain),
+        client_trees.seeds.msk,
         carrier,
         partial(binding, *parts, of_dense, salt),
         randomness,
@@ -229,7 +229,7 @@ def draft_submission(
         digest=submission_digest(*parts, salt + of_dense, bound.salt + bound.digest),
         trees=source.trees,
         query=source.query,
-        seeds=grove.seeds.msk,
+        seeds=client_trees.seeds.msk,
         commitments=source.commitments,
         public_digest=public,
         dense_digest=of_dense,

@@ -25,7 +25,7 @@ from parties.client.session import TreeSession
 from parties.client.setup import ClientSetup
 from parties.client.state import Pending
 from parties.client.submission import Draft, TreeSource, draft_submission
-from parties.client.trees import Planter
+from parties.client.trees import TreeMaker
 from parties.errors import RoundClosedError
 from parties.outcome import SubmissionReceipt
 
@@ -39,7 +39,7 @@ class Submitter:
         requests: Requests,
         participation: Participation,
         unions: Unions,
-        planter: Planter,
+        planter: TreeMaker,
         outcomes: Outcomes,
     ) -> None:
         self._setup = setup
@@ -71,7 +71,7 @@ class Submitter:
         }
         source = await self._tree_source(config, renamed)
         for index, (names, values) in list(renamed.items()):
-            placed = ~np.isin(names, source.planting.grove.deferred.get(index, ()))
+            placed = ~np.isin(names, source.planting.client_trees.deferred.get(index, ()))
             renamed[index] = names[placed], values[placed]
             within[index][within[index]] = placed
         task, public = self._setup.task, self._setup.identity.public
@@ -114,7 +114,7 @@ class Submitter:
             trees, (query, planting) = Trees.RETRIEVAL, held
         else:  # the servers know of no retrieval, and there are no trees
             planting = held[1]
-        commitments = planting.grove.seeds.commitments(config.round_id(), self._setup.identity.name)
+        commitments = planting.client_trees.seeds.commitments(config.round_id(), self._setup.identity.name)
         return TreeSource(trees, query, planting, commitments)
 
     async def _receipted(self, draft: Draft) -> Draft:

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fsl_async.client.planting import Grove, MasterSeeds, check_rows, plant
+from fsl_async.client.planting import ClientTrees, MasterSeeds, check_rows, plant
 from fsl_async.config import RoundConfig
 from fsl_async.digests import same
 from fsl_async.errors import MisuseError, StorageError
@@ -31,7 +31,7 @@ _DOMAIN = b"fsl-async planting\0"
 Rows = Mapping[int, npt.NDArray[np.uint32]]
 
 
-class StoredPlanting(Discreet, frozen=True, forbid_unknown_fields=True):
+class StoredTrees(Discreet, frozen=True, forbid_unknown_fields=True):
     """What is stored of trees: the round they were planted in, their rows by sparse block, the secret, their digest."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"rows", "secret"})
@@ -42,26 +42,26 @@ class StoredPlanting(Discreet, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Planting:
+class MadeTrees:
     """Trees, and what they are planted from.
 
     Attributes:
         config: the round that they were planted in.
         secret: what is random about them.
-        grove: the trees.
+        client_trees: the trees.
     """
 
     config: RoundConfig
     secret: bytes = field(repr=False)
-    grove: Grove = field(repr=False)
+    client_trees: ClientTrees = field(repr=False)
 
     @staticmethod
-    def fresh(config: RoundConfig, rows: Rows, randomness: Randomness) -> Planting:
+    def fresh(config: RoundConfig, rows: Rows, randomness: Randomness) -> MadeTrees:
         """Plant trees at checked rows."""
         return _plant(config, rows, randomness(SECRET_BYTES))
 
     @staticmethod
-    def again(stored: StoredPlanting, config: RoundConfig, source: str) -> Planting:
+    def again(stored: StoredTrees, config: RoundConfig, source: str) -> MadeTrees:
         """Plant the same trees again, for the round that they were planted in; `source` names the store.
 
         Raises:
@@ -71,29 +71,29 @@ class Planting:
             planting = _plant(config, _rows(config, stored.rows), stored.secret)
         except MisuseError as error:
             raise StorageError(f"{source} cannot be read: {error}; begin anew with another file") from error
-        if not same(planting.grove.digest, stored.digest):
+        if not same(planting.client_trees.digest, stored.digest):
             raise StorageError(
                 f"{source}: its trees cannot be planted again as they were; was it written by another release, or "
                 "damaged? Nothing was sent: go on with that release, or begin anew with another file"
             )
         return planting
 
-    def stored(self) -> StoredPlanting:
+    def stored(self) -> StoredTrees:
         """What must be stored to plant these trees again."""
-        rows = {index: array.astype("<u4").tobytes() for index, array in self.grove.rows.items()}
-        return StoredPlanting(self.config.canonical(), rows, self.secret, self.grove.digest)
+        rows = {index: array.astype("<u4").tobytes() for index, array in self.client_trees.rows.items()}
+        return StoredTrees(self.config.canonical(), rows, self.secret, self.client_trees.digest)
 
 
-class Planter:
+class TreeMaker:
     """Plants one client's trees, where that client computes and with its randomness."""
 
     def __init__(self, lane: ComputeLane, randomness: Randomness) -> None:
         self._lane = lane
         self._randomness = randomness
 
-    async def plant(self, config: RoundConfig, rows: Rows) -> Planting:
+    async def plant(self, config: RoundConfig, rows: Rows) -> MadeTrees:
         """Plant trees at checked rows."""
-        return await self._lane.run(partial(Planting.fresh, config, rows, self._randomness))
+        return await self._lane.run(partial(MadeTrees.fresh, config, rows, self._randomness))
 
 
 def _rows(config: RoundConfig, stored: Mapping[int, bytes]) -> Rows:
@@ -109,9 +109,9 @@ def _rows(config: RoundConfig, stored: Mapping[int, bytes]) -> Rows:
     return rows
 
 
-def _plant(config: RoundConfig, rows: Rows, secret: bytes) -> Planting:
+def _plant(config: RoundConfig, rows: Rows, secret: bytes) -> MadeTrees:
     stream = _Stream(secret)
-    return Planting(config, secret, plant(config, rows, MasterSeeds.fresh(stream), stream))
+    return MadeTrees(config, secret, plant(config, rows, MasterSeeds.fresh(stream), stream))
 
 
 class _Stream:

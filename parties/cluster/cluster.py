@@ -67,7 +67,7 @@ class Cluster(ABC):
 
         Args:
             worker: its name.
-            action: one of `parties.cluster.station.ACTIONS`.
+            action: one of `parties.cluster.worker_service.ACTIONS`.
             order: an encoded struct of `parties.cluster.orders`, sealed to the worker where it has secrets.
 
         Raises:

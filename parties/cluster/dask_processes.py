@@ -20,7 +20,7 @@ from distributed import Scheduler, Security, Worker
 from parties.cluster.cluster import Reply
 from parties.cluster.dask_cluster import speak_through_our_log
 from parties.cluster.first_contact import own_address
-from parties.cluster.station import Station
+from parties.cluster.worker_service import WorkerService
 from transport.errors import UnreachableError
 
 __all__ = ["run_scheduler", "run_worker"]
@@ -62,12 +62,17 @@ class _Scheduler(_SilentHttp, Scheduler):
 
 
 async def run_worker(
-    station: Station, scheduler: str, security: Security | None, name: str, host: str, ready: Callable[[str], None]
+    service: WorkerService,
+    scheduler: str,
+    security: Security | None,
+    name: str,
+    host: str,
+    ready: Callable[[str], None],
 ) -> None:
     """Be a worker until cancelled, or until the scheduler is gone.
 
     Args:
-        station: does the work, in this trio loop.
+        service: does the work, in this trio loop.
         scheduler: the scheduler's address.
         security: the certificates; None with tcp.
         name: the worker's.
@@ -96,7 +101,7 @@ async def run_worker(
             death_timeout=JOIN_SECONDS,
             dashboard=False,
         )
-        worker.perform = lambda action, order: trio.from_thread.run(station.perform, action, order, trio_token=token)
+        worker.perform = lambda action, order: trio.from_thread.run(service.perform, action, order, trio_token=token)
         return await worker
 
     with tempfile.TemporaryDirectory(prefix="fsl-async-worker-") as folder:

@@ -24,10 +24,10 @@ from fsl_async.server.retrieval import joined
 from fsl_async.server.slicing import Slice, even_slices
 from fsl_async.wire.answer import AnswerLayout
 from parties.cluster.cluster import Cluster, Reply, WorkerLostError
-from parties.cluster.crew import PORTABLE, Crew, Hand
 from parties.cluster.laying_out import LayingOut
 from parties.cluster.orders import AnsweredReport, AnswerOrder, Brief, ModelBlock, StoredQuery, decoded, sealed
 from parties.cluster.partial_sum import ClusterSum, Naming, Pace
+from parties.cluster.worker_pool import PORTABLE, PooledWorker, WorkerPool
 from parties.compute import ComputeLane
 from parties.events import Observer
 from parties.outcome import Model
@@ -61,7 +61,7 @@ class PassesOnWorkers(Passes[StoredQuery]):
         start: what the round began with.
         model: as the round retrieves it.
         records: where its blobs are.
-        crew: the workers.
+        pool: the workers.
         lane: where answers are joined, in this process.
         brief: which round it is, for workers; its number of slices is not yet known.
         patience: seconds after which a worker that does not answer is asked no more.
@@ -72,7 +72,7 @@ class PassesOnWorkers(Passes[StoredQuery]):
         start: RoundStart,
         model: Model,
         records: RoundRecords,
-        crew: Crew,
+        pool: WorkerPool,
         lane: ComputeLane,
         brief: Brief,
         patience: float,
@@ -80,7 +80,7 @@ class PassesOnWorkers(Passes[StoredQuery]):
         self._config = start.config
         self._model = model
         self._records = records
-        self._crew = crew
+        self._pool = pool
         self._lane = lane
         self._brief = brief
         self._patience = patience
@@ -100,7 +100,7 @@ class PassesOnWorkers(Passes[StoredQuery]):
     async def begin(self) -> int:
         """See `Passes.begin`: the model lies where workers read it, in as many slices as there are workers."""
         model = await self._laying.model(self._model)
-        await self._crew.wait_for_hands()
+        await self._pool.wait_for_hands()
         shape = self._config.shape
         row_bytes = {index: block.row_bytes for (index, _), block in zip(shape.sparse_blocks(), model, strict=True)}
         slices = even_slices(shape, self._slices(model))
@@ -113,18 +113,18 @@ class PassesOnWorkers(Passes[StoredQuery]):
         laid = self._laid
         if laid is None:
             raise MisuseError("passes over a model that is not laid out")
-        harmed: dict[int, str] = {}
-        while left := [place for place in range(len(queries)) if place not in harmed]:
+        damaged: dict[int, str] = {}
+        while left := [place for place in range(len(queries)) if place not in damaged]:
             parts = await self._parts(laid, [queries[place] for place in left])
-            found = {left[place]: why for report, _ in parts for place, why in report.harmed.items()}
+            found = {left[place]: why for report, _ in parts for place, why in report.damaged.items()}
             if not found:
                 break
-            harmed |= found  # by one slice's worker perhaps: the others have answered in vain
+            damaged |= found  # by one slice's worker perhaps: the others have answered in vain
         rows: Iterator[memoryview] = iter(())
         if left:
             cut = [(some, answers) for some, (_, answers) in zip(laid.slices, parts, strict=True)]
             rows = iter(in_rows(await self._lane.run(partial(joined, self._config.shape, laid.row_bytes, cut))))
-        return [StorageError(harmed[place]) if place in harmed else next(rows) for place in range(len(queries))]
+        return [StorageError(damaged[place]) if place in damaged else next(rows) for place in range(len(queries))]
 
     def release(self) -> None:
         """See `Passes.release`: workers forget the model when they hear of the next round."""
@@ -134,11 +134,11 @@ class PassesOnWorkers(Passes[StoredQuery]):
 
     def _slices(self, model: Sequence[ModelBlock]) -> int:
         """One for each worker, and as many as it takes for their memory."""
-        hands = self._crew.hands.values()
+        workers = self._pool.workers.values()
         tables = 3 * sum(block.rows * block.row_bytes for block in model)
-        known = [hand.memory for hand in hands if hand.memory]
+        known = [pooled.memory for pooled in workers if pooled.memory]
         needed = -(-tables // max(1, int(min(known) * SHARE_OF_MEMORY))) if known else 1
-        return max(1, min(MOST_SLICES, max(needed, len(hands))))
+        return max(1, min(MOST_SLICES, max(needed, len(workers))))
 
     async def _parts(
         self, laid: _Laid, queries: Sequence[StoredQuery]
@@ -160,24 +160,26 @@ class PassesOnWorkers(Passes[StoredQuery]):
         """What one slice answers, as soon as some worker does."""
         order = AnswerOrder(brief=laid.brief, slice=number, model=laid.model, queries=tuple(queries))
         while True:
-            await self._crew.wait_for_hands()
-            hand = self._pinned(number)
+            await self._pool.wait_for_hands()
+            pooled = self._pinned(number)
             try:
                 with trio.fail_after(self._patience):
-                    return _checked(await self._crew.call(hand.name, "answer", sealed(order, hand.key)), len(queries))
+                    return _checked(
+                        await self._pool.call(pooled.name, "answer", sealed(order, pooled.key)), len(queries)
+                    )
             except (WorkerLostError, MisuseError) as error:
-                self._crew.dismiss(hand.name, str(error))
+                self._pool.dismiss(pooled.name, str(error))
             except trio.TooSlowError:
-                self._crew.dismiss(hand.name, f"no answer to retrievals for {self._patience:g} s")
+                self._pool.dismiss(pooled.name, f"no answer to retrievals for {self._patience:g} s")
 
-    def _pinned(self, number: int) -> Hand:
+    def _pinned(self, number: int) -> PooledWorker:
         """The worker of a slice; of those that are there, the one with the fewest where it has none."""
-        hands = self._crew.hands
-        self._pins = {pinned: name for pinned, name in self._pins.items() if name in hands}
+        workers = self._pool.workers
+        self._pins = {pinned: name for pinned, name in self._pins.items() if name in workers}
         if number not in self._pins:
             held = list(self._pins.values())
-            self._pins[number] = min(hands, key=lambda name: (held.count(name), name))
-        return hands[self._pins[number]]
+            self._pins[number] = min(workers, key=lambda name: (held.count(name), name))
+        return workers[self._pins[number]]
 
 
 def _with_slices(brief: Brief, slices: int) -> Brief:
@@ -192,10 +194,10 @@ def _checked(reply: Reply, queries: int) -> tuple[AnsweredReport, npt.NDArray[np
         MisuseError: it is no answer to so many queries.
     """
     report = decoded(reply.report, AnsweredReport)
-    if len(reply.arrays) != 1 or not set(report.harmed) <= set(range(queries)):
+    if len(reply.arrays) != 1 or not set(report.damaged) <= set(range(queries)):
         raise MisuseError("it sends something else than answers")
     (answers,) = reply.arrays
-    if answers.dtype != np.uint8 or answers.ndim != 2 or len(answers) != queries - len(report.harmed):
+    if answers.dtype != np.uint8 or answers.ndim != 2 or len(answers) != queries - len(report.damaged):
         raise MisuseError(f"it sends {len(answers)} answers to {queries} queries")
     return report, answers
 
@@ -227,7 +229,7 @@ class ClusterEngine(Engine):
         answering: bool = False,
     ) -> None:
         self._cluster = cluster
-        self._crew = Crew(cluster, owner, release)
+        self._pool = WorkerPool(cluster, owner, release)
         self._lane = lane
         self._life = randomness(16)
         self._pace = pace
@@ -238,15 +240,15 @@ class ClusterEngine(Engine):
 
     async def run(self, observe: Observer) -> None:
         """See `Engine.run`."""
-        self._crew.observe = observe
-        self._crew.takes_portable = await self._lane.run(kernels.active_isa) == PORTABLE
-        await self._crew.run()
+        self._pool.observe = observe
+        self._pool.takes_portable = await self._lane.run(kernels.active_isa) == PORTABLE
+        await self._pool.run()
 
     def sum(self, work: RoundWork) -> RoundSum:
         """See `Engine.sum`."""
         self._sums += 1
         naming = Naming(self._life, self._sums)
-        self._current = ClusterSum(work, self._crew, self._lane, naming, self._pace, self._take_bytes)
+        self._current = ClusterSum(work, self._pool, self._lane, naming, self._pace, self._take_bytes)
         return self._current
 
     def answers(self, start: RoundStart, model: Model, records: RoundRecords) -> Answers:
@@ -258,7 +260,7 @@ class ClusterEngine(Engine):
             life=self._life, sum=self._sums, config=start.config.canonical(), server=start.server, proof_key=b""
         )
         return RetrievalBatcher(
-            PassesOnWorkers(start, model, records, self._crew, self._lane, brief, self._pace.patience)
+            PassesOnWorkers(start, model, records, self._pool, self._lane, brief, self._pace.patience)
         )
 
     def status(self) -> EngineStatus:
@@ -270,8 +272,8 @@ class ClusterEngine(Engine):
         return EngineStatus(
             engine=self._cluster.kind,
             where=self._cluster.where,
-            connected=self._crew.connected,
-            workers=tuple(_worker_status(hand, workers.get(hand.name)) for hand in self._crew.hands.values()),
+            connected=self._pool.connected,
+            workers=tuple(_worker_status(pooled, workers.get(pooled.name)) for pooled in self._pool.workers.values()),
             waiting=len(waiting) + (0 if self._current is None else self._current.unheard),
             open=len(opened),
             sealed=sum(len(state.counting) for state in states),
@@ -287,7 +289,7 @@ def _is_at_work(state: PartialSum) -> bool:
     return not isinstance(state, Settled)
 
 
-def _worker_status(hand: Hand, worker: Worker | None) -> WorkerStatus:
+def _worker_status(pooled: PooledWorker, worker: Worker | None) -> WorkerStatus:
     adding = sum(len(order.clients) for order in worker.orders) if worker else 0
     held = len(worker.partial.clients) if worker and worker.partial else 0
-    return WorkerStatus(name=printable(hand.name), host=printable(hand.host), adding=adding, held=held - adding)
+    return WorkerStatus(name=printable(pooled.name), host=printable(pooled.host), adding=adding, held=held - adding)

@@ -178,10 +178,10 @@ class AnsweredReport(msgspec.Struct, frozen=True, kw_only=True):
     """Retrievals are answered: the answers come beside it, (queries, bytes), without those that could not be.
 
     Attributes:
-        harmed: by place among the queries, why their trees cannot be read.
+        damaged: by place among the queries, why their trees cannot be read.
     """
 
-    harmed: dict[int, str]
+    damaged: dict[int, str]
 
 
 class SealOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,12 +254,12 @@ class AddedReport(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         entries: by client that was added, its entry, or what this slice of it proves (see `Aggregate.batch`).
-        harmed: by client that was not, why: its bulk is missing or altered.
+        damaged: by client that was not, why: its bulk is missing or altered.
         seconds: how long adding took, without waiting.
     """
 
     entries: dict[str, bytes]
-    harmed: dict[str, str]
+    damaged: dict[str, str]
     seconds: float
 
 

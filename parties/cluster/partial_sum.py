@@ -41,8 +41,8 @@ from fsl_async.server.batch import at_once
 from fsl_async.server.slicing import Slice, cell_bytes, proof_digest, slices_within, whole
 from fsl_async.server.sums import Content
 from fsl_async.wire.public_part import Trees
+from parties.cluster.assignments import next_join, next_leave
 from parties.cluster.cluster import Reply, WorkerLostError
-from parties.cluster.crew import PAUSE, Crew, Hand, Listener
 from parties.cluster.laying_out import LayingOut
 from parties.cluster.orders import (
     AddedReport,
@@ -56,7 +56,7 @@ from parties.cluster.orders import (
     encoded,
     sealed,
 )
-from parties.cluster.posts import next_join, next_leave
+from parties.cluster.worker_pool import PAUSE, Listener, PooledWorker, WorkerPool
 from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
 from parties.events import Warned
@@ -103,7 +103,7 @@ class Naming:
 
 @dataclass(frozen=True)
 class _Said:
-    """An event for the ledger of a slice, or for all of them, and the sum that comes with it; None to look at posts."""
+    """An event for the ledger of a slice, or for all of them, and the sum that came with it; None to assign workers."""
 
     event: partials.SumEvent | None
     slice: int | None = None
@@ -130,7 +130,7 @@ class _Ledger:
 
 
 @dataclass(frozen=True)
-class _Desk:
+class _RoundContext:
     """What a sum needs while it works: a nursery for its calls, and what every worker must know of the round."""
 
     nursery: trio.Nursery
@@ -150,7 +150,7 @@ class ClusterSum(RoundSum):
 
     Args:
         work: the round.
-        crew: the workers.
+        pool: the workers.
         lane: where partials are merged and shares are formed, in this process.
         naming: which sum this is.
         pace: how much a worker is told at a time.
@@ -160,14 +160,14 @@ class ClusterSum(RoundSum):
     def __init__(
         self,
         work: RoundWork,
-        crew: Crew,
+        pool: WorkerPool,
         lane: ComputeLane,
         naming: Naming,
         pace: Pace,
         on_bytes: Callable[[int], None],
     ) -> None:
         self._work = work
-        self._crew = crew
+        self._pool = pool
         self._lane = lane
         self._naming = naming
         self._pace = pace
@@ -175,7 +175,7 @@ class ClusterSum(RoundSum):
         self._on_bytes = on_bytes
         self._say, self._said = trio.open_memory_channel[_Said](float("inf"))
         self._ledgers: tuple[_Ledger, ...] = ()
-        self._present: dict[str, Hand] = {}
+        self._present: dict[str, PooledWorker] = {}
         self._small: set[str] = set()
         self._sizes: dict[str, int] = {}
         self._trees: dict[str, bytes] = {}
@@ -213,14 +213,14 @@ class ClusterSum(RoundSum):
         """See `RoundSum.work`."""
         listener = Listener(joined=self._hear_of, lost=self._hear_of_loss)
         async with trio.open_nursery() as nursery:
-            with self._crew.heard_by(listener):
+            with self._pool.heard_by(listener):
                 slices = await self._cut()
                 begin = partials.begin(self._pace.seal)
                 self._ledgers = tuple(_Ledger(number, some, begin) for number, some in enumerate(slices))
-                desk = _Desk(nursery, await self._briefing(len(slices)))
+                context = _RoundContext(nursery, await self._briefing(len(slices)))
                 async for said in self._said:
                     for each in self._together(said):
-                        await self._take(each, desk)
+                        await self._take(each, context)
 
     async def proofs(self, roster: frozenset[str]) -> dict[str, bytes]:
         """See `RoundSum.proofs`."""
@@ -262,7 +262,7 @@ class ClusterSum(RoundSum):
             return (None,)
         while not self._present:
             await self._moved.wait()
-        known = [hand.memory for hand in self._present.values() if hand.memory]
+        known = [pooled.memory for pooled in self._present.values() if pooled.memory]
         slices = slices_within(config.shape, min(known) // 2) if known else ()
         if len(slices) <= 1:
             return (None,)
@@ -278,18 +278,18 @@ class ClusterSum(RoundSum):
     def _fit(self) -> list[str]:
         """The workers that have the memory for a slice."""
         need = self._need
-        small = {name for name, hand in self._present.items() if 0 < hand.memory * MOST_OF_MEMORY < need}
+        small = {name for name, pooled in self._present.items() if 0 < pooled.memory * MOST_OF_MEMORY < need}
         for name in sorted(small - self._small):
-            self._crew.observe(Warned(about="compute", explanation=self._too_small(self._present[name], need)))
+            self._pool.observe(Warned(about="compute", explanation=self._too_small(self._present[name], need)))
         self._small |= small
         return [name for name in self._present if name not in small]
 
-    def _too_small(self, hand: Hand, need: int) -> str:
+    def _too_small(self, pooled: PooledWorker, need: int) -> str:
         pieces = f", of which there are {len(self._ledgers)}" if len(self._ledgers) > 1 else ""
         number = self._work.start.config.number
         return (
-            f"worker {hand.name} is not used for round {number}: it has {hand.memory >> 20} MiB, and the cells of a "
-            f"slice{pieces} take {need >> 20} MiB; give it more memory (compute.worker_memory_bytes)"
+            f"worker {pooled.name} is not used for round {number}: it has {pooled.memory >> 20} MiB, and the cells of "
+            f"a slice{pieces} take {need >> 20} MiB; give it more memory (compute.worker_memory_bytes)"
         )
 
     # ---- events
@@ -301,9 +301,9 @@ class ClusterSum(RoundSum):
         """Have it seen to that every slice has workers: there are others, or no further clients come."""
         self._say.send_nowait(_Said(None))
 
-    def _hear_of(self, hand: Hand) -> None:
-        self._present[hand.name] = hand
-        self._sizes.setdefault(hand.name, at_once(self._work.start.config.shape, hand.threads))
+    def _hear_of(self, pooled: PooledWorker) -> None:
+        self._present[pooled.name] = pooled
+        self._sizes.setdefault(pooled.name, at_once(self._work.start.config.shape, pooled.threads))
         self._moved.set()
         self._stir()
 
@@ -323,21 +323,23 @@ class ClusterSum(RoundSum):
                 found.append(following)
         return found
 
-    async def _take(self, said: _Said, desk: _Desk) -> None:
+    async def _take(self, said: _Said, context: _RoundContext) -> None:
         if said.event is not None:
             for ledger in self._ledgers if said.slice is None else (self._ledgers[said.slice],):
-                await self._step(ledger, said.event, desk, said.content)
+                await self._step(ledger, said.event, context, said.content)
         fit = self._fit()
         while True:
             if (join := next_join(self.states, fit)) is not None:
-                await self._step(self._ledgers[join.slice], Joined(join.worker, self._sizes[join.worker]), desk)
+                await self._step(self._ledgers[join.slice], Joined(join.worker, self._sizes[join.worker]), context)
             elif (leave := next_leave(self.states, closed=self._closed)) is not None:
-                await self._step(self._ledgers[leave.slice], Leaving(leave.worker), desk)
+                await self._step(self._ledgers[leave.slice], Leaving(leave.worker), context)
             else:
                 break
         self._moved.set()
 
-    async def _step(self, ledger: _Ledger, event: partials.SumEvent, desk: _Desk, content: Content = ()) -> None:
+    async def _step(
+        self, ledger: _Ledger, event: partials.SumEvent, context: _RoundContext, content: Content = ()
+    ) -> None:
         before = ledger.state
         if isinstance(before, Settled):
             return
@@ -350,14 +352,14 @@ class ClusterSum(RoundSum):
                 try:
                     jobs = aggregate.merging(content, event.sign, ledger.some)
                 except MisuseError as error:
-                    self._crew.dismiss(event.worker, str(error))
+                    self._pool.dismiss(event.worker, str(error))
                     return
                 await self._lane.run_all(jobs)
         ledger.state = after
         effects = partials.effects(after)
         for effect in effects:
             if effect not in ledger.under_way:
-                desk.nursery.start_soon(self._perform, effect, ledger, desk)
+                context.nursery.start_soon(self._perform, effect, ledger, context)
         ledger.under_way = frozenset(effects)
 
     async def _sum(self) -> Aggregate:
@@ -369,16 +371,16 @@ class ClusterSum(RoundSum):
 
     # ---- calls to workers
 
-    async def _perform(self, effect: partials.Effect, ledger: _Ledger, desk: _Desk) -> None:
-        hand = self._crew.hands.get(effect.worker)
-        if hand is None:
+    async def _perform(self, effect: partials.Effect, ledger: _Ledger, context: _RoundContext) -> None:
+        pooled = self._pool.workers.get(effect.worker)
+        if pooled is None:
             return
         try:
             match effect:
                 case Give():
-                    await self._give(effect, hand, ledger, desk)
+                    await self._give(effect, pooled, ledger, context)
                 case Seal():
-                    await self._take_partial(effect, ledger, desk)
+                    await self._take_partial(effect, ledger, context)
                 case Forget(but=but):
                     drop = DropOrder(
                         life=self._naming.life,
@@ -387,11 +389,11 @@ class ClusterSum(RoundSum):
                         but=but,
                         below=ledger.state.next_number,
                     )
-                    await self._crew.call(hand.name, "drop", encoded(drop))
+                    await self._pool.call(pooled.name, "drop", encoded(drop))
         except (WorkerLostError, MisuseError) as error:
-            self._crew.dismiss(hand.name, str(error))
+            self._pool.dismiss(pooled.name, str(error))
 
-    async def _call(self, worker: str, action: str, order: bytes, ledger: _Ledger, desk: _Desk) -> Reply:
+    async def _call(self, worker: str, action: str, order: bytes, ledger: _Ledger, context: _RoundContext) -> Reply:
         """Call a worker, and doubt it if it takes too long."""
         done = trio.Event()
 
@@ -401,26 +403,26 @@ class ClusterSum(RoundSum):
             if not done.is_set():
                 self._tell(Doubted(worker), ledger.number)
 
-        desk.nursery.start_soon(doubt)
+        context.nursery.start_soon(doubt)
         try:
-            return await self._crew.call(worker, action, order)
+            return await self._pool.call(worker, action, order)
         finally:
             done.set()
 
-    async def _give(self, effect: Give, hand: Hand, ledger: _Ledger, desk: _Desk) -> None:
-        order = await self._order(effect, ledger, desk.brief)
+    async def _give(self, effect: Give, pooled: PooledWorker, ledger: _Ledger, context: _RoundContext) -> None:
+        order = await self._order(effect, ledger, context.brief)
         if order is None:
             return
         ledger.given.setdefault(effect.partial, set()).update(effect.order.clients)
-        reply = await self._call(hand.name, "add", sealed(order, hand.key), ledger, desk)
+        reply = await self._call(pooled.name, "add", sealed(order, pooled.key), ledger, context)
         report = decoded(reply.report, AddedReport)
-        if report.entries.keys() | report.harmed.keys() != frozenset(effect.order.clients):
+        if report.entries.keys() | report.damaged.keys() != frozenset(effect.order.clients):
             raise MisuseError("it has added others than it was told to")
         self._count(report, ledger)
-        for client, why in report.harmed.items():
-            desk.nursery.start_soon(self._mend, client, why, ledger)
-        size = self._sizes[hand.name] = self._size(report, self._sizes[hand.name])
-        self._tell(Added(hand.name, effect.order.number, tuple(report.entries), size), ledger.number)
+        for client, why in report.damaged.items():
+            context.nursery.start_soon(self._repair, client, why, ledger)
+        size = self._sizes[pooled.name] = self._size(report, self._sizes[pooled.name])
+        self._tell(Added(pooled.name, effect.order.number, tuple(report.entries), size), ledger.number)
 
     def _count(self, report: AddedReport, ledger: _Ledger) -> None:
         each = report.seconds / max(1, len(report.entries))
@@ -448,10 +450,10 @@ class ClusterSum(RoundSum):
         fitting = round(self._pace.task_seconds * len(report.entries) / report.seconds)
         return max(1, min(fitting, 2 * before, MOST_ORDERED))
 
-    async def _take_partial(self, effect: Seal, ledger: _Ledger, desk: _Desk) -> None:
+    async def _take_partial(self, effect: Seal, ledger: _Ledger, context: _RoundContext) -> None:
         naming = self._naming
         order = SealOrder(life=naming.life, sum=naming.number, slice=ledger.number, partial=effect.partial)
-        reply = await self._call(effect.worker, "seal", encoded(order), ledger, desk)
+        reply = await self._call(effect.worker, "seal", encoded(order), ledger, context)
         report = decoded(reply.report, SealedReport)
         clients = frozenset(report.clients)
         if report.round_id != self._work.start.config.round_id():
@@ -461,7 +463,7 @@ class ClusterSum(RoundSum):
         self._on_bytes(sum(array.nbytes for array in reply.arrays))
         self._tell(Sealed(effect.worker, effect.partial, effect.sign, clients), ledger.number, reply.arrays)
 
-    async def _mend(self, client: str, why: str, ledger: _Ledger) -> None:
+    async def _repair(self, client: str, why: str, ledger: _Ledger) -> None:
         """Have a submission given out again, once its bulk can be read here: this names it while it cannot."""
         _log.warning("a worker could not add the submission of %s: %s", client, why)
         if await self._unless_over(self._work.fetch, client) is not None:

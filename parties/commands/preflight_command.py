@@ -1,4 +1,4 @@
-"""`preflight`: whether a party can start, and what must be mended first."""
+"""`preflight`: whether a party can start, and what must be repaired first."""
 
 from __future__ import annotations
 

@@ -132,12 +132,12 @@ def resume(config: Path, *, connecting: Connecting = AS_ITS_FILE_SAYS, form: For
         from fsl_async.errors import MisuseError
 
         async with connecting.client(config) as client:
-            if client.untold is None:
+            if client.unreported is None:
                 raise MisuseError("no submission is pending: there is nothing to resume")
             async with told_what_it_waits_for(report), _told_ends(report, client):
                 end = await _finished(client, wait=False)
             end.tell(report, resumed=True)
-            await client.note_told()
+            await client.mark_reported()
 
     return run(report, work)
 
@@ -158,7 +158,7 @@ def outcome(config: Path, *, connecting: Connecting = AS_ITS_FILE_SAYS, form: Fo
                 ended = await client.outcome()
             text, result = _counted(ended)
             report.result(f"round {ended.number}: {text}", {"round": ended.number, **result})
-            await client.note_told()
+            await client.mark_reported()
 
     return run(report, work)
 
@@ -243,11 +243,11 @@ async def _submit_once(
 ) -> None:
     """Submit, unless an earlier command has submitted the same and could not tell; then tell in its place."""
     async with told_what_it_waits_for(report), _told_ends(report, client):
-        untold = client.untold
+        unreported = client.unreported
         more: dict[str, Any] = {}
-        if untold is not None and untold.mark != mark:
+        if unreported is not None and unreported.mark != mark:
             more = {"earlier": await _tell_of_another(report, client)}
-        resumed = untold is not None and untold.mark == mark
+        resumed = unreported is not None and unreported.mark == mark
         if resumed:
             end = await _finished(client, wait=wait)
         else:
@@ -263,7 +263,7 @@ async def _submit_once(
             f"privacy budget of {spent.budget:g}; the next submission would make it {spent.next_epsilon:.4g}"
         )
     end.tell(report, resumed=resumed, **more)
-    await client.note_told()
+    await client.mark_reported()
 
 
 @asynccontextmanager
@@ -281,13 +281,13 @@ async def _told_ends(report: Report, client: Client) -> AsyncIterator[None]:
         yield
     except (OtherCountedError, OutcomeUnknownError, OutcomesDifferError, RoundClosedError, SumRefusedError) as error:
         report.failure(error)
-        await client.note_told()
+        await client.mark_reported()
         raise
 
 
 async def _tell_of_another(report: Report, client: Client) -> dict[str, Any]:
     """Before another update is submitted: finish the one that an earlier command began, and tell of it."""
-    last = client.untold
+    last = client.unreported
     assert last is not None  # noqa: S101 - the caller has looked
     told: dict[str, Any] = {"round": last.config.number, "digest": last.digest.hex()}
     try:
@@ -300,7 +300,7 @@ async def _tell_of_another(report: Report, client: Client) -> dict[str, Any]:
         text = str(error)
         told |= {"error": text}
     report.progress(f"fsl-async {report.command}: before this update, another one: {text}")
-    await client.note_told()
+    await client.mark_reported()
     return told
 
 
@@ -323,7 +323,7 @@ async def _finished(client: Client, *, wait: bool) -> _End:
     """
     from parties.errors import RoundClosedError
 
-    last, before = client.untold, client.bytes_sent
+    last, before = client.unreported, client.bytes_sent
     assert last is not None  # noqa: S101 - the caller has looked
     left_out: Mapping[str, Sequence[int]] = {}
     if client.pending:

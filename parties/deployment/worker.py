@@ -22,7 +22,7 @@ from nacl.public import PrivateKey
 
 from fsl_async.errors import MisuseError
 from parties.cluster.first_contact import check_certificates
-from parties.cluster.station import Station, StationSetup
+from parties.cluster.worker_service import WorkerService, WorkerSetup
 from parties.compute import ThreadLane
 from parties.deployment.blobs import blobs_owner, open_blobs
 from parties.deployment.compute import belongs_to, certificates_of, security_of
@@ -88,8 +88,8 @@ async def serve_worker(config: Path, *, task: str = "", threads: int = 0) -> Com
             await trio.to_thread.run_sync(load_kernels)
             blobs = await open_blobs(file, deployment, create=False)
             try:
-                station = Station(
-                    StationSetup(
+                service = WorkerService(
+                    WorkerSetup(
                         blobs=blobs,
                         owner=blobs_owner(deployment, file.server),
                         lane=ThreadLane(threads or file.threads or None),
@@ -100,7 +100,7 @@ async def serve_worker(config: Path, *, task: str = "", threads: int = 0) -> Com
                 )
                 with scope, collecting_seldom():
                     ready = _tell("worker", name)
-                    await run_worker(station, compute.scheduler, security, name, compute.worker_host, ready)
+                    await run_worker(service, compute.scheduler, security, name, compute.worker_host, ready)
             finally:
                 with trio.CancelScope(shield=True):
                     await blobs.aclose()

@@ -199,7 +199,7 @@ class _Node:
 
     def finished(self) -> bool:
         """Whether this client has submitted to the round before; a submission that is under way is finished."""
-        submitted, pending = self.client.untold, self.client.pending
+        submitted, pending = self.client.unreported, self.client.pending
         try:
             if pending:
                 self.client.resume(timeout=self.mod.patience)

@@ -37,7 +37,7 @@ from parties.server.store_layout import round_prefix
 from parties.status import PastRound
 
 MENDED_WITHIN = 300.0
-"""Seconds for which the end of a round waits until what sessions keep of it is put back, where it is harmed."""
+"""Seconds for which the end of a round waits until what sessions keep of it is put back, where it is damaged."""
 
 
 class RoundSequence:

@@ -28,7 +28,7 @@ from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.events import Observer, Warned, unobserved
 from parties.server.replies import ContradictionError, RequestRefusedError
 from parties.server.store_layout import client_key
-from parties.storage.blobs.blobs import HarmedBlobError
+from parties.storage.blobs.blobs import DamagedBlobError
 from parties.storage.store import Change, Erase, Put, Store, decode_stored
 
 NOTHING = memoryview(b"")
@@ -148,7 +148,7 @@ class Sessions:
             epoch: the round's.
             protocol: the round's.
             counted: the clients whose submissions were counted.
-            fetch: reads a submission of the round; raises HarmedBlobError where it is not worth while to wait longer.
+            fetch: reads a submission of the round; raises DamagedBlobError where it is not worth while to wait longer.
 
         Returns:
             What belongs in the commit that settles the round; the trees themselves are stored already.
@@ -161,7 +161,7 @@ class Sessions:
             if isinstance(state, epochs.Planted) and state.epoch == epoch:
                 try:
                     brought = await fetch(client)
-                except HarmedBlobError as error:
+                except DamagedBlobError as error:
                     changes += self._drop(client, epoch)
                     self._observe(Warned(about="blobs", explanation=f"the session of {client!r} ends here: {error}"))
                     continue

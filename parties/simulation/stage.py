@@ -29,7 +29,7 @@ from parties.client.client import Client
 from parties.compute import ComputeLane, InlineLane
 from parties.concurrency import RecurringEvent
 from parties.simulation.network import Network, running
-from parties.threads import FOR_EVER, Call, LoopThread, Reception, ResultT, Work
+from parties.threads import FOR_EVER, Call, CallQueue, LoopThread, ResultT, Work
 
 HostT = TypeVar("HostT")
 
@@ -46,7 +46,7 @@ class Callers(ABC):
         """Whether anybody else may still call, beside those who wait for a call."""
 
 
-class Pausing(Reception[HostT]):
+class Pausing(CallQueue[HostT]):
     """Carries calls out in a loop that stands still between them.
 
     Args:
@@ -70,7 +70,7 @@ class Pausing(Reception[HostT]):
             return self._callers.others(frozenset(call.caller for call in self._open))
 
     def post(self, call: Call[HostT, Any], loop: trio.lowlevel.TrioToken) -> None:
-        """See `Reception.post`."""
+        """See `CallQueue.post`."""
         with self._lock:
             if self._is_closed:
                 raise trio.RunFinishedError
@@ -83,14 +83,14 @@ class Pausing(Reception[HostT]):
             loop.run_sync_soon(self._take, call)
 
     def close(self, loop: trio.lowlevel.TrioToken, end: Callable[[], None]) -> None:
-        """See `Reception.close`."""
+        """See `CallQueue.close`."""
         with self._lock:
             self._is_closed = True
             self._next.put(None)  # for a loop that stands still
         loop.run_sync_soon(end)
 
     async def serve(self, host: HostT) -> None:
-        """See `Reception.serve`."""
+        """See `CallQueue.serve`."""
         try:
             async with trio.open_nursery() as nursery:
                 self._start = lambda call: nursery.start_soon(self._carry_out, call, host)
@@ -183,17 +183,17 @@ def stage_thread(
         lane: where to compute; inline unless told otherwise.
         callers: who may call.
     """
-    reception: Pausing[Stage] = Pausing(OVER, callers)
+    calls: Pausing[Stage] = Pausing(OVER, callers)
 
     @asynccontextmanager
     async def opening() -> AsyncIterator[Stage]:
-        network = Network(task, model, seed, lane or InlineLane(), reception.somebody_may_call)
+        network = Network(task, model, seed, lane or InlineLane(), calls.somebody_may_call)
         async with running(network, seed), trio.open_nursery() as nursery:
             stage = Stage(network, nursery)
             yield stage
             await stage.leave_all()
 
-    return LoopThread("fsl-async simulation", opening, reception, OVER)
+    return LoopThread("fsl-async simulation", opening, calls, OVER)
 
 
 class StagedClient:

@@ -15,7 +15,7 @@ import trio
 
 from fsl_async.errors import FslError
 from parties.cluster.cluster import Cluster, Members, Reply, WorkerLostError
-from parties.cluster.station import Station
+from parties.cluster.worker_service import WorkerService
 from parties.concurrency import RecurringEvent
 from parties.testing.processes import Life
 
@@ -27,7 +27,7 @@ HEARD_AFTER = 1.0
 
 @dataclass(eq=False)
 class _Played:
-    station: Station
+    service: WorkerService
     life: Life
     gone: trio.Event = field(default_factory=trio.Event)
 
@@ -48,10 +48,10 @@ class PlayedCluster(Cluster):
         self._workers: dict[str, _Played] = {}
         self._changed = RecurringEvent()
 
-    async def live(self, station: Station, life: Life) -> None:
+    async def live(self, service: WorkerService, life: Life) -> None:
         """Be a worker for as long as a process lives."""
         name = f"{life.process.name}.{life.number}"
-        played = self._workers[name] = _Played(station, life)
+        played = self._workers[name] = _Played(service, life)
         life.ending.append(lambda: self._leave(name))
         self._changed.set()
         try:
@@ -81,7 +81,7 @@ class PlayedCluster(Cluster):
                 while played.life.process.name in self._stopped:
                     await self._changed.wait()
                 try:
-                    ended.append(await played.station.perform(action, order))
+                    ended.append(await played.service.perform(action, order))
                 except FslError as error:
                     ended.append(WorkerLostError(f"{type(error).__name__}: {error}"))
                 nursery.cancel_scope.cancel()

@@ -28,7 +28,7 @@ from parties.client.client import Client
 from parties.client.setup import ClientSetup
 from parties.cluster.engine import ClusterEngine
 from parties.cluster.partial_sum import Pace
-from parties.cluster.station import Station, StationSetup
+from parties.cluster.worker_service import WorkerService, WorkerSetup
 from parties.compute import InlineLane
 from parties.docstrings import documented_by
 from parties.errors import RequestDeniedError, ServerBusyError
@@ -210,8 +210,8 @@ class World(Surroundings):
 
     async def _live_as_worker(self, index: int, life: Life) -> None:
         """A worker of a server's."""
-        station = Station(
-            StationSetup(
+        service = WorkerService(
+            WorkerSetup(
                 blobs=self.share_blobs(life, SERVERS[index]),
                 owner=SERVERS[index].encode(),
                 lane=self.network.servers[index].setup.lane,
@@ -221,7 +221,7 @@ class World(Surroundings):
                 clock=trio.current_time,
             )
         )
-        await self.clusters[index].live(station, life)
+        await self.clusters[index].live(service, life)
 
     async def _live_as_client(
         self, name: str, behaviour: Behaviour, make: MakeClient, judged: bool, life: Life

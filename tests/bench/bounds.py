@@ -98,16 +98,16 @@ class Bounded:
         """A client with random rows, and values of a norm below the bound."""
         source, draw = SeededSource(SEED, "bounded"), np.random.default_rng(SEED)
         rows = draw.choice(self.case.rows, self.case.select, replace=False).astype(np.uint32)
-        grove = plant(self.config, {0: rows}, MasterSeeds.fresh(source), source)
+        client_trees = plant(self.config, {0: rows}, MasterSeeds.fresh(source), source)
         values = draw.normal(size=(self.case.select, self.case.width))
         values *= NORM * BOUND / np.linalg.norm(values)
-        return Client("bounded", self.config, grove, self.task.ring.encode(values, largest=2**FRACTION_BITS))
+        return Client("bounded", self.config, client_trees, self.task.ring.encode(values, largest=2**FRACTION_BITS))
 
     @cached_property
     def vector(self) -> Elements:
         """The whole update, in the order of the wire."""
         payload = np.concatenate([self.client.elements, self.task.ring.zeros(1, self.case.width)])
-        planted, words = self.client.grove.planted, payload.shape[2:]  # two of an element of 128 bits
+        planted, words = self.client.client_trees.planted, payload.shape[2:]  # two of an element of 128 bits
         return np.concatenate([payload[planted[key].item].reshape(-1, *words) for key, _ in forests_of(self.task)])
 
     @cached_property
@@ -119,16 +119,16 @@ class Bounded:
     @cached_property
     def bind(self) -> bytes:
         """What the proof is bound to."""
-        grove = self.client.grove
-        commitments = grove.seeds.commitments(self.config.round_id(), self.client.name)
+        client_trees = self.client.client_trees
+        commitments = client_trees.seeds.commitments(self.config.round_id(), self.client.name)
         public = digest(Domain.PUBLIC_PART, self.client.public_part())
         return binding(
-            self.config.round_id(), bytes(32), public, grove.digest, commitments, b"", b"", bytes(SALT_BYTES)
+            self.config.round_id(), bytes(32), public, client_trees.digest, commitments, b"", b"", bytes(SALT_BYTES)
         )
 
     def prove(self) -> bytes:
         """The client's work: the private part, for S0."""
-        other = self.client.grove.seeds.msk[1]
+        other = self.client.client_trees.seeds.msk[1]
         return private_part(self.terms, self.vector, other, self.bind, SeededSource(SEED, "proof"))
 
     @cached_property
@@ -138,7 +138,7 @@ class Bounded:
 
     def answer(self) -> bytes:
         """The carrier's answer to a vector, beside the walk that makes it."""
-        msk = self.client.grove.seeds.msk[0]
+        msk = self.client.client_trees.seeds.msk[0]
         return verifier_share(self.terms, 0, self.share, self.private, msk, self.bind, PROOF_KEY, bytes(DIGEST_BYTES))
 
     def submission(self, server: int) -> Submission:

@@ -69,9 +69,9 @@ def _client(case: Case, task: Task) -> Client:
     source, draw = SeededSource(SEED, "counted"), np.random.default_rng(SEED)
     config = structs.replace(case.config, task=task)
     rows = draw.choice(case.rows, case.select, replace=False).astype(np.uint32)
-    grove = plant(config, {0: rows}, MasterSeeds.fresh(source), source)
+    client_trees = plant(config, {0: rows}, MasterSeeds.fresh(source), source)
     values = draw.integers(1, 2**15, size=(case.select, case.width))
-    return Client("counted", config, grove, task.ring.encode(values, largest=2**15))
+    return Client("counted", config, client_trees, task.ring.encode(values, largest=2**15))
 
 
 def _adding(aggregate: Aggregate, client: Client, case: Case) -> Callable[[], bytes]:
@@ -100,6 +100,6 @@ def _check(client: Client) -> None:
             proofs.append(finish())
         counts.append(aggregate.counts())
     (opened,) = opened_rows(client.config.task, counts).values()
-    placed = np.setdiff1d(client.grove.rows[0], client.grove.deferred[0])
+    placed = np.setdiff1d(client.client_trees.rows[0], client.client_trees.deferred[0])
     if len(set(proofs)) != 1 or not np.array_equal(opened, placed):
         raise FslError("bench: the counts are not those of the client's rows")

@@ -239,18 +239,18 @@ async def _submit(servers: tuple[Server, ...], config: RoundConfig, number: int,
     name = _name(number)
     source = SeededSource(SEED, name)
     rows, value = np.array([number % ROWS], dtype=np.uint32), number % 1000 + 1
-    grove = plant(config, {0: rows}, MasterSeeds.fresh(source), source)
+    client_trees = plant(config, {0: rows}, MasterSeeds.fresh(source), source)
     elements = config.task.ring.encode(np.full((1, 1), value, dtype=np.int64), config.task.largest_integer)
-    part = bytes(submission_part(config, name, grove, {0: (rows, elements)}, Trees.OWN))
+    part = bytes(submission_part(config, name, client_trees, {0: (rows, elements)}, Trees.OWN))
     layout = Layout.submission(config.shape, Trees.OWN)
     digest = public_digest(layout, part, tree_digest(layout, part))
-    commitments = grove.seeds.commitments(config.round_id(), name)
+    commitments = client_trees.seeds.commitments(config.round_id(), name)
     async with trio.open_nursery() as nursery:
         for index, server in enumerate(servers):
             message = Submit(
                 round_id=config.round_id(),
                 query=0,
-                seed=grove.seeds.msk[index],
+                seed=client_trees.seeds.msk[index],
                 commitments=commitments,
                 public_digest=digest,
                 dense_digest=b"",

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from fsl_async import kernels
-from fsl_async.client.planting import MasterSeeds, Planted, plant
+from fsl_async.client.planting import ForestTrees, MasterSeeds, plant
 from fsl_async.costs.paper import PrintedTime
 from fsl_async.derivation import expansion_keys, forest_roots
 from fsl_async.geometry import SEGMENTS
@@ -49,7 +49,7 @@ def generate_suite(options: Options) -> Iterator[Result]:
 def planting(case: Case) -> Iterator[Result]:
     """One client's generation, whole and in parts."""
     client = client_of(case, 0)
-    seeds, planted = client.grove.seeds, client.grove.planted[KEY]
+    seeds, planted = client.client_trees.seeds, client.client_trees.planted[KEY]
     source = SeededSource(SEED, "planting")
     works: dict[str, Work] = {
         "plant": lambda: plant(case.config, {0: client.rows}, seeds, source),
@@ -108,19 +108,19 @@ def _place(case: Case, client: Client) -> kernels.Placement:
     return kernels.place(bins, forest.bins, bytes(16))
 
 
-def _grow(case: Case, seeds: MasterSeeds, planted: Planted) -> kernels.Tree:
+def _grow(case: Case, seeds: MasterSeeds, planted: ForestTrees) -> kernels.Tree:
     first, second = (forest_roots(seeds.msk[server], KEY, case.forest, server) for server in (0, 1))
     tree, _, _ = kernels.generate(expansion_keys(case.config), first, second, planted.alphas, case.forest.depth)
     return tree
 
 
-def _hint(case: Case, planted: Planted) -> object:
+def _hint(case: Case, planted: ForestTrees) -> object:
     payload = np.zeros((case.forest.planes, case.forest.trees, 2), dtype=np.uint64)
     keys = kernels.key_schedule(case.config.convert_key(0, bytes(SALT_BYTES)))
     return kernels.make_hints(keys, *planted.leaves, payload, case.bits)
 
 
-def _tag(case: Case, planted: Planted) -> object:
+def _tag(case: Case, planted: ForestTrees) -> object:
     counters = np.zeros((case.forest.trees, 2), dtype=np.uint64)
     counters[:, 0] = planted.alphas
     tag, mask = (kernels.key_schedule(bytes(range(start, start + 16))) for start in (0, 16))

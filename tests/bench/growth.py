@@ -77,7 +77,7 @@ def _costs(axis: Axis, case: Case) -> Iterator[Result]:
     prepared = [server.jobs(submission, case.threads)[0] for submission in submissions]
 
     def generate() -> None:
-        plant(case.config, {0: clients[0].rows}, clients[0].grove.seeds, source)
+        plant(case.config, {0: clients[0].rows}, clients[0].client_trees.seeds, source)
         clients[0].public_part()
 
     def evaluate() -> None:

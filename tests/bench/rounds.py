@@ -111,8 +111,8 @@ def _run(case: Case) -> tuple[list[Client], Timing]:
 
 
 def _generate(case: Case, client: Client) -> None:
-    """What a client computes: the same grove again, and its public part."""
-    plant(case.config, {0: client.rows}, client.grove.seeds, SeededSource(SEED, client.name))
+    """What a client computes: the same trees again, and its public part."""
+    plant(case.config, {0: client.rows}, client.client_trees.seeds, SeededSource(SEED, client.name))
     client.public_part()
 
 

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from fsl_async import Dense, FslError, MisuseError, Ring, RingIntegers, Sparse, Task, kernels
-from fsl_async.client.planting import Grove
+from fsl_async.client.planting import ClientTrees
 from fsl_async.client.upload import read_answers
 from fsl_async.config import RoundConfig
 from fsl_async.errors import WrongAnswerError
@@ -26,7 +26,7 @@ from parties.client import actor as actors
 from parties.client import retrieval as retrieving
 from parties.client import submission as drafts
 from parties.client.client import Client
-from parties.client.trees import Planter, Planting
+from parties.client.trees import MadeTrees, TreeMaker
 from parties.simulation.network import Network
 from tests.support.rounds import Draw, Plaintext
 
@@ -294,9 +294,9 @@ async def test_rows_that_were_not_retrieved_may_not_be_updated_unless_the_task_s
 # ---- clients that cheat
 
 
-def damaged_trees(grove: Grove, kind: str) -> Grove:
+def damaged_trees(client_trees: ClientTrees, kind: str) -> ClientTrees:
     """The same trees with one bit changed; the proof will be made for what is sent."""
-    (key, planted), *_ = grove.planted.items()
+    (key, planted), *_ = client_trees.planted.items()
     words = planted.tree.words.copy()
     match kind:
         case "seed correction":
@@ -304,20 +304,22 @@ def damaged_trees(grove: Grove, kind: str) -> Grove:
         case "control bit":
             words[0, 0, 0] ^= np.uint64(1)
     changed = dataclasses.replace(planted, tree=kernels.Tree(words))
-    return dataclasses.replace(grove, planted=grove.planted | {key: changed})
+    return dataclasses.replace(client_trees, planted=client_trees.planted | {key: changed})
 
 
 def a_cheat(monkeypatch: pytest.MonkeyPatch, net: Network, kind: str) -> Client:
     """A client that damages its trees, or else its tag corrections; both servers get the same bytes."""
     honest_part = drafts.submission_part
 
-    class Damager(Planter):
-        async def plant(self, config: RoundConfig, rows: Any) -> Planting:
+    class Damager(TreeMaker):
+        async def plant(self, config: RoundConfig, rows: Any) -> MadeTrees:
             planting = await super().plant(config, rows)
-            return dataclasses.replace(planting, grove=damaged_trees(planting.grove, kind))
+            return dataclasses.replace(planting, client_trees=damaged_trees(planting.client_trees, kind))
 
-    def submission_part(config: RoundConfig, client: str, grove: Grove, updates: Any, trees: Trees) -> bytearray:
-        part = honest_part(config, client, grove, updates, trees)
+    def submission_part(
+        config: RoundConfig, client: str, client_trees: ClientTrees, updates: Any, trees: Trees
+    ) -> bytearray:
+        part = honest_part(config, client, client_trees, updates, trees)
         if client == "mallory" and kind == "tag correction":
             pieces = Layout.submission(config.shape, trees).pieces
             part[next(piece.start for piece in pieces if piece.kind == "proof")] ^= 1
@@ -325,15 +327,15 @@ def a_cheat(monkeypatch: pytest.MonkeyPatch, net: Network, kind: str) -> Client:
 
     monkeypatch.setattr(drafts, "submission_part", submission_part)
     with monkeypatch.context() as here:
-        here.setattr(actors, "Planter", Damager)
+        here.setattr(actors, "TreeMaker", Damager)
         return net.client("mallory")
 
 
-def unchecked(config: RoundConfig, grove: Grove, answers: tuple[memoryview, memoryview]) -> dict[int, Any]:
+def unchecked(config: RoundConfig, client_trees: ClientTrees, answers: tuple[memoryview, memoryview]) -> dict[int, Any]:
     """The rows of answers that a cheat's own trees have spoiled: a cheat does not mind."""
     with suppress(WrongAnswerError):
-        return read_answers(config, grove, answers)
-    return {index: np.zeros((len(rows), 3), np.float32) for index, rows in grove.rows.items()}
+        return read_answers(config, client_trees, answers)
+    return {index: np.zeros((len(rows), 3), np.float32) for index, rows in client_trees.rows.items()}
 
 
 @pytest.mark.parametrize("retrieves", [True, False])

@@ -46,10 +46,10 @@ def test_every_row_has_the_leaf_of_its_place(security, stash):
     )
     config, source = config_of(task), SeededSource(3, "huge")
     rows = check_rows(task.sparse(0), ROWS)
-    grove = plant(config, {0: rows}, MasterSeeds.fresh(source), source)
-    assert not len(grove.deferred[0])
+    client_trees = plant(config, {0: rows}, MasterSeeds.fresh(source), source)
+    assert not len(client_trees.deferred[0])
     for number, forest in enumerate(geometry_of(task, task.sparse(0)).forests):
-        planted = grove.planted[ForestKey(0, number)]
+        planted = client_trees.planted[ForestKey(0, number)]
         for tree in np.flatnonzero(planted.item >= 0):
             row, segment, bin_ = rows[planted.item[tree]], tree // forest.bins, tree % forest.bins
             place = int(kernels.Permutation(config.placement_key(0), segment, MOST).forward(rows)[planted.item[tree]])
@@ -59,20 +59,20 @@ def test_every_row_has_the_leaf_of_its_place(security, stash):
             leaf = place // (forest.positions * forest.bins)
             assert planted.alphas[tree] == leaf
             chosen = np.unique(np.array([max(0, leaf - 1), leaf], dtype=np.uint32))
-            blocks = [leaves_of(config, grove, ForestKey(0, number), server, chosen) for server in (0, 1)]
+            blocks = [leaves_of(config, client_trees, ForestKey(0, number), server, chosen) for server in (0, 1)]
             same = (blocks[0][segment, :, bin_] == blocks[1][segment, :, bin_]).all(axis=1)
             assert same.tolist() == [False] * (len(same) == 1) + [True, False] * (len(same) == 2)
             control = (blocks[0][segment, -1, bin_, 0] ^ blocks[1][segment, -1, bin_, 0]) & np.uint64(1)
             assert control == 1
 
 
-def leaves_of(config, grove, key, server, chosen):
+def leaves_of(config, client_trees, key, server, chosen):
     forest = geometry_of(config.task, config.task.sparse(0)).forests[key.forest]
     found = np.zeros((forest.segments, len(chosen), forest.bins, 2), dtype=np.uint64)
     trees = kernels.Evaluation(
         keys=expansion_keys(config),
-        roots=forest_roots(grove.seeds.msk[server], key, forest, server),
-        tree=grove.planted[key].tree,
+        roots=forest_roots(client_trees.seeds.msk[server], key, forest, server),
+        tree=client_trees.planted[key].tree,
         convert=kernels.key_schedule(bytes(16)),
         hints=np.zeros((forest.planes, forest.trees, 2), dtype=np.uint64),
         element_bits=64,

@@ -30,17 +30,17 @@ def test_rows_and_sums_are_the_plaintext_ones(bits: int, security: str, seed: in
     play = Round(task, draw.model(task), seed)
     plaintext = Plaintext(task)
     clients = [(f"client {number}", draw.rows(task)) for number in range(draw.chance.choice((1, 2)))]
-    groves = [play.plant(rows) for _, rows in clients]
-    for (_, rows), found in zip(clients, play.retrieve(groves), strict=True):
+    all_trees = [play.plant(rows) for _, rows in clients]
+    for (_, rows), found in zip(clients, play.retrieve(all_trees), strict=True):
         assert set(found) == {block.name for _, block in task.sparse_blocks()}
         for name, array in found.items():
             expected = play.model[name][rows.get(name, np.zeros(0, dtype=int))]
             assert (array.dtype, array.shape) == (expected.dtype, expected.shape)
             assert array.tobytes() == expected.tobytes()
-    for (client, rows), grove in zip(clients, groves, strict=True):
+    for (client, rows), client_trees in zip(clients, all_trees, strict=True):
         update = draw.update(task, rows)
         plaintext.add(update)
-        play.submit(client, grove, update, draw.chance.choice((Trees.OWN, Trees.RETRIEVAL)))
+        play.submit(client, client_trees, update, draw.chance.choice((Trees.OWN, Trees.RETRIEVAL)))
     assert in_bytes(play.total()) == plaintext.elements()
 
 
@@ -57,13 +57,13 @@ def test_every_row_of_small_blocks_alone_and_together(bits: int, security: str, 
         draw = Draw(rows, bits, security)
         play, plaintext = Round(task, draw.model(task), rows), Plaintext(task)
         choices = [np.arange(start, min(start + select, rows)) for start in range(rows)]
-        groves = [play.plant({"a": chosen}) for chosen in choices]
-        for chosen, found in zip(choices, play.retrieve(groves), strict=True):
+        all_trees = [play.plant({"a": chosen}) for chosen in choices]
+        for chosen, found in zip(choices, play.retrieve(all_trees), strict=True):
             assert found["a"].tobytes() == play.model["a"][chosen].tobytes()
-        for number, (chosen, grove) in enumerate(zip(choices, groves, strict=True)):
+        for number, (chosen, client_trees) in enumerate(zip(choices, all_trees, strict=True)):
             update = {"a": (chosen, draw.integers(task, (len(chosen), task.sparse(0).width)))}
             plaintext.add(update)
-            play.submit(f"client {number}", grove, update)
+            play.submit(f"client {number}", client_trees, update)
         assert in_bytes(play.total()) == plaintext.elements()
 
 
@@ -73,13 +73,13 @@ def test_a_session_s_trees_serve_every_epoch(bits: int, security: str, seed: int
     task = draw.task(selection="fixed")
     play = Round(task, draw.model(task), seed)
     clients = {f"client {number}": draw.rows(task) for number in range(2)}
-    groves = {client: play.plant(rows) for client, rows in clients.items()}
+    all_trees = {client: play.plant(rows) for client, rows in clients.items()}
     for trees in (Trees.OWN, Trees.SESSION, Trees.SESSION):
         plaintext = Plaintext(task)
         for client, rows in clients.items():
             update = draw.update(task, rows)
             plaintext.add(update)
-            play.submit(client, groves[client], update, trees)
+            play.submit(client, all_trees[client], update, trees)
         assert in_bytes(play.total()) == plaintext.elements()
         play.next_epoch()
 
@@ -154,12 +154,14 @@ def test_shapes_do_not_depend_on_rows_or_values(bits: int, security: str) -> Non
     play = Round(task, draw.model(task), 3)
     sizes = set()
     for rows in ([], [7], list(range(20))):
-        grove = play.plant({"a": rows})
+        client_trees = play.plant({"a": rows})
         values = draw.integers(task, (len(rows), 2))
         for update in ({}, {"a": (rows, values)}):
-            first, second = play.submissions("alice", grove, update)
+            first, second = play.submissions("alice", client_trees, update)
             assert (np.frombuffer(first.part.data, dtype=np.uint8) != 0).mean() > 0.9
-            sizes.add((len(play.query_part(grove).data), len(first.part.data), len(first.dense) + len(second.dense)))
+            sizes.add(
+                (len(play.query_part(client_trees).data), len(first.part.data), len(first.dense) + len(second.dense))
+            )
     assert len(sizes) == 1
 
 
@@ -171,10 +173,10 @@ def test_large_blocks_are_cut_into_pieces(security: str, rows: int) -> None:
     play, plaintext = Round(task, draw.model(task), 5), Plaintext(task)
     chosen = draw.numbers.choice(rows, 50, replace=False)
     chosen[0] = rows - 1 if rows - 1 not in chosen else chosen[0]
-    grove = play.plant({"a": chosen})
-    (found,) = play.retrieve([grove])
+    client_trees = play.plant({"a": chosen})
+    (found,) = play.retrieve([client_trees])
     assert found["a"].tobytes() == play.model["a"][chosen].tobytes()
     update = {"a": (chosen, draw.integers(task, (50, 1)))}
     plaintext.add(update)
-    play.submit("alice", grove, update)
+    play.submit("alice", client_trees, update)
     assert in_bytes(play.total()) == plaintext.elements()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fsl_async import Dense, Ring, Sparse, Task, kernels
-from fsl_async.client.planting import Grove
+from fsl_async.client.planting import ClientTrees
 from fsl_async.derivation import expansion_keys, forest_roots, tree_digest
 from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.wire.public_part import ForestKey, Part, Trees, forests_of
@@ -109,8 +109,8 @@ def test_another_master_seed_than_the_trees_counts(server: int) -> None:
 def test_proofs_are_bound_to_client_round_and_commitments() -> None:
     """What one client has proved, another cannot present, nor the same client again."""
     play = round_of(64)
-    grove = play.plant({"a": ROWS})
-    pair = play.submissions("alice", grove, update_of())
+    client_trees = play.plant({"a": ROWS})
+    pair = play.submissions("alice", client_trees, update_of())
     changes: list[dict[str, Any]] = [
         {"client": "bob"},
         {"commitments": (pair[0].commitments[1], pair[0].commitments[0])},
@@ -128,15 +128,15 @@ def test_proofs_are_bound_to_client_round_and_commitments() -> None:
 # ---- a client that proves what it has made, and knows κ
 
 
-def evaluated(play: Round, grove: Grove, key: ForestKey = KEY) -> tuple[np.ndarray, np.ndarray]:
+def evaluated(play: Round, client_trees: ClientTrees, key: ForestKey = KEY) -> tuple[np.ndarray, np.ndarray]:
     """Both servers' blocks at every leaf of a forest: (segments, leaves, bins, 2)."""
     forest = dict(forests_of(play.task))[key]
     blocks = []
     for server in (0, 1):
         view = kernels.Selection(
             keys=expansion_keys(play.config),
-            roots=forest_roots(grove.seeds.msk[server], key, forest, server),
-            tree=grove.planted[key].tree,
+            roots=forest_roots(client_trees.seeds.msk[server], key, forest, server),
+            tree=client_trees.planted[key].tree,
             select=expansion_keys(play.config),
             select_hints=np.zeros(forest.trees, dtype=np.uint8),
             positions=1,
@@ -156,23 +156,25 @@ def is_point_function(first: np.ndarray, second: np.ndarray) -> bool:
     return bool((differs.sum(axis=1) <= 1).all() and (bits_differ == differs).all())
 
 
-def with_tree(grove: Grove, tree: kernels.Tree, leaves: tuple[np.ndarray, np.ndarray] | None = None) -> Grove:
-    planted = grove.planted[KEY]
+def with_tree(
+    client_trees: ClientTrees, tree: kernels.Tree, leaves: tuple[np.ndarray, np.ndarray] | None = None
+) -> ClientTrees:
+    planted = client_trees.planted[KEY]
     changed = dataclasses.replace(planted, tree=tree, leaves=leaves or planted.leaves)
-    return dataclasses.replace(grove, planted=grove.planted | {KEY: changed})
+    return dataclasses.replace(client_trees, planted=client_trees.planted | {KEY: changed})
 
 
-def at_alpha(grove: Grove, blocks: np.ndarray) -> np.ndarray:
+def at_alpha(client_trees: ClientTrees, blocks: np.ndarray) -> np.ndarray:
     """The blocks at every tree's chosen leaf."""
-    planted = grove.planted[KEY]
+    planted = client_trees.planted[KEY]
     segments, _, bins, _ = blocks.shape
     tree = np.arange(segments * bins)
     return np.ascontiguousarray(blocks[tree // bins, planted.alphas, tree % bins])
 
 
-def malformed(play: Round, grove: Grove, chance: random.Random) -> Grove:
+def malformed(play: Round, client_trees: ClientTrees, chance: random.Random) -> ClientTrees:
     """One to three changes to the correction words of the bins, and the tag corrections that fit them best."""
-    tree = grove.planted[KEY].tree
+    tree = client_trees.planted[KEY].tree
     words = tree.words.copy()
     for _ in range(chance.choice((1, 1, 2, 3))):
         level, number = chance.randrange(tree.depth), chance.randrange(tree.count)
@@ -183,7 +185,7 @@ def malformed(play: Round, grove: Grove, chance: random.Random) -> Grove:
                 words[level, number, 0] ^= np.uint64(1)  # the control bit
             case 2:
                 words[level, number] = 0
-    changed = with_tree(grove, kernels.Tree(words))
+    changed = with_tree(client_trees, kernels.Tree(words))
     first, second = (at_alpha(changed, blocks) for blocks in evaluated(play, changed))
     return with_tree(changed, kernels.Tree(words), (first, second))
 
@@ -196,9 +198,9 @@ def test_a_malformed_tree_is_accepted_only_if_it_is_a_point_function_after_all(r
     chance = random.Random(seed)
     verdicts = []
     for number in range(25):
-        grove = malformed(play, play.plant({"a": ROWS % rows}), chance)
-        first, second = play.add(play.submissions(f"client {number}", grove, {}))
-        sound = is_point_function(*evaluated(play, grove))
+        client_trees = malformed(play, play.plant({"a": ROWS % rows}), chance)
+        first, second = play.add(play.submissions(f"client {number}", client_trees, {}))
+        sound = is_point_function(*evaluated(play, client_trees))
         assert (first == second) == sound, f"seed {seed}, cheat {number}: a point function: {sound}"
         verdicts.append(sound)
     assert not all(verdicts)
@@ -206,24 +208,24 @@ def test_a_malformed_tree_is_accepted_only_if_it_is_a_point_function_after_all(r
 
 def test_honest_trees_are_point_functions() -> None:
     play = round_of(64)
-    grove = play.plant({"a": ROWS})
-    first, second = evaluated(play, grove)
+    client_trees = play.plant({"a": ROWS})
+    first, second = evaluated(play, client_trees)
     assert is_point_function(first, second)
     differs = (first != second).any(axis=-1)
     assert (differs.sum(axis=1) == 1).all()  # dummies too: every bin looks alike
-    planted = grove.planted[KEY]
-    assert (at_alpha(grove, first) == planted.leaves[0]).all()
-    assert (at_alpha(grove, second) == planted.leaves[1]).all()
+    planted = client_trees.planted[KEY]
+    assert (at_alpha(client_trees, first) == planted.leaves[0]).all()
+    assert (at_alpha(client_trees, second) == planted.leaves[1]).all()
 
 
 def test_two_points_in_one_bin_are_refused() -> None:
     """The cheat that the proof is there for: a tree whose last level leaves both children different on both servers."""
     play = round_of(64, stash=0)
-    grove = play.plant({"a": ROWS})
-    tree = grove.planted[KEY].tree
+    client_trees = play.plant({"a": ROWS})
+    tree = client_trees.planted[KEY].tree
     words = tree.words.copy()
     words[-1, :, 1] ^= np.uint64(2)
-    cheat = with_tree(grove, kernels.Tree(words))
+    cheat = with_tree(client_trees, kernels.Tree(words))
     blocks = evaluated(play, cheat)
     assert ((blocks[0] != blocks[1]).any(axis=-1).sum(axis=1) == 2).any()
     cheat = with_tree(cheat, cheat.planted[KEY].tree, (at_alpha(cheat, blocks[0]), at_alpha(cheat, blocks[1])))
@@ -237,8 +239,11 @@ def test_two_points_in_one_bin_are_refused() -> None:
 def test_taking_a_cheat_out_leaves_an_exact_sum(bits: int) -> None:
     play = round_of(bits)
     plaintext = Plaintext(play.task)
-    grove = play.plant({"a": ROWS})
-    honest, cheat = play.submissions("alice", grove, update_of(5)), play.submissions("mallory", grove, update_of(7))
+    client_trees = play.plant({"a": ROWS})
+    honest, cheat = (
+        play.submissions("alice", client_trees, update_of(5)),
+        play.submissions("mallory", client_trees, update_of(7)),
+    )
     piece = next(piece for piece in cheat[0].part.layout.pieces if piece.kind == "tree")
     cheat = with_part(play, cheat, flipped(cheat[0].part.data, 8 * piece.start + 3))
     plaintext.add(update_of(5))

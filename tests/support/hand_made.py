@@ -43,40 +43,40 @@ class Request:
 def submission(config: RoundConfig, client: str, value: int = 1) -> Request:
     """A sound submission of a client called so: the same value in two rows, and in every weight of the head."""
     ring, carrier = config.task.ring, config.carrier(client)
-    grove = plant(config, {0: ROWS}, MasterSeeds.fresh(os.urandom), os.urandom)
+    client_trees = plant(config, {0: ROWS}, MasterSeeds.fresh(os.urandom), os.urandom)
     most = config.task.largest_integer
     elements = ring.encode(np.full((2, WIDTH), float(value)), most)
     head = {0: ring.encode(np.full(HEAD, float(value)), most)}
-    part = submission_part(config, client, grove, {0: (ROWS, elements)}, Trees.OWN)
-    shares, salt = dense_shares(config, grove, carrier, head)
+    part = submission_part(config, client, client_trees, {0: (ROWS, elements)}, Trees.OWN)
+    shares, salt = dense_shares(config, client_trees, carrier, head)
     first, second = (
         Submit(
             round_id=config.round_id(),
             query=0,
             seed=seed,
-            commitments=grove.seeds.commitments(config.round_id(), client),
+            commitments=client_trees.seeds.commitments(config.round_id(), client),
             public_digest=name_of(Layout.submission(config.shape, Trees.OWN), part),
-            dense_digest=dense_digest(shares, grove.seeds.msk[carrier]),
+            dense_digest=dense_digest(shares, client_trees.seeds.msk[carrier]),
             dense_salt=salt,
         )
-        for seed in grove.seeds.msk
+        for seed in client_trees.seeds.msk
     )
     return Request((first, second), _to_carrier(carrier, bytes(part) + shares))
 
 
 def retrieval(config: RoundConfig, client: str, query: int = 1) -> Request:
     """A sound retrieval of two rows."""
-    grove = plant(config, {0: ROWS}, MasterSeeds.fresh(os.urandom), os.urandom)
-    part = retrieval_part(config, grove)
+    client_trees = plant(config, {0: ROWS}, MasterSeeds.fresh(os.urandom), os.urandom)
+    part = retrieval_part(config, client_trees)
     first, second = (
         Retrieve(
             round_id=config.round_id(),
             query=query,
             seed=seed,
-            commitments=grove.seeds.commitments(config.round_id(), client),
+            commitments=client_trees.seeds.commitments(config.round_id(), client),
             public_digest=name_of(Layout.retrieval(config.shape), part),
         )
-        for seed in grove.seeds.msk
+        for seed in client_trees.seeds.msk
     )
     return Request((first, second), _to_carrier(config.carrier(client), bytes(part)))
 

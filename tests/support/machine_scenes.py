@@ -81,10 +81,10 @@ def _toss_scene() -> Scene:
 # ---- sampling
 
 
-def sampling_terms(server: int = 0, **changes: Any) -> sampling.Terms:
+def sampling_terms(server: int = 0, **changes: Any) -> sampling.DrawTerms:
     """A sample of two, both of whom are needed."""
     fields: dict[str, Any] = {"number": 3, "server": server, "sample": 2, "minimum": 2, "most": 9, "secret": key(1)}
-    return sampling.Terms(**(fields | changes))
+    return sampling.DrawTerms(**(fields | changes))
 
 
 def _sampling_scene() -> Scene:
@@ -322,7 +322,7 @@ def _entry_scene() -> Scene:
     )
 
 
-ALLOWED = psr_client.Terms(number=4, retrievals=8)
+ALLOWED = psr_client.ClientTerms(number=4, retrievals=8)
 
 
 def _psr_client_scene() -> Scene:

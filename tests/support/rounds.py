@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from fsl_async import Dense, Ring, RingIntegers, Sparse, Task
-from fsl_async.client.planting import Grove, MasterSeeds, plant, rows_by_block
+from fsl_async.client.planting import ClientTrees, MasterSeeds, plant, rows_by_block
 from fsl_async.client.upload import dense_shares, read_answers, retrieval_part, submission_part
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
 from fsl_async.geometry import geometry_of
@@ -67,19 +67,19 @@ class Round:
 
     # ---- a client
 
-    def plant(self, rows: Mapping[str, Any]) -> Grove:
+    def plant(self, rows: Mapping[str, Any]) -> ClientTrees:
         """A client's trees, at all of the rows."""
-        grove = self.plant_some(rows)
-        assert not any(len(deferred) for deferred in grove.deferred.values())
-        return grove
+        client_trees = self.plant_some(rows)
+        assert not any(len(deferred) for deferred in client_trees.deferred.values())
+        return client_trees
 
-    def plant_some(self, rows: Mapping[str, Any]) -> Grove:
+    def plant_some(self, rows: Mapping[str, Any]) -> ClientTrees:
         """A client's trees, at as many of the rows as find a place."""
         seeds = MasterSeeds.fresh(self._randomness)
         return plant(self.config, rows_by_block(self.task, rows), seeds, self._randomness)
 
     def submissions(
-        self, client: str, grove: Grove, update: Update, trees: Trees = Trees.OWN
+        self, client: str, client_trees: ClientTrees, update: Update, trees: Trees = Trees.OWN
     ) -> tuple[Submission, Submission]:
         """What both servers hold of one client's submission."""
         config, ring, largest = self.config, self.task.ring, self.task.largest_integer
@@ -99,17 +99,17 @@ class Round:
             if name in update
         }
         layout = Layout.submission(config.shape, trees)
-        part = Part(layout, memoryview(bytes(submission_part(config, client, grove, sparse, trees))))
+        part = Part(layout, memoryview(bytes(submission_part(config, client, client_trees, sparse, trees))))
         assert len(part.data) == layout.size
-        brought = part if trees is Trees.OWN else self.query_part(grove)
+        brought = part if trees is Trees.OWN else self.query_part(client_trees)
         carrier = config.carrier(client)
-        shares, salt = dense_shares(config, grove, carrier, dense)
+        shares, salt = dense_shares(config, client_trees, carrier, dense)
         first, second = (
             Submission(
                 client=client,
-                msk=grove.seeds.msk[server],
-                commitments=grove.seeds.commitments(config.round_id(), client),
-                tree=grove.digest,
+                msk=client_trees.seeds.msk[server],
+                commitments=client_trees.seeds.commitments(config.round_id(), client),
+                tree=client_trees.digest,
                 trees=brought,
                 part=part,
                 dense=memoryview(shares) if server == carrier else memoryview(b""),
@@ -119,30 +119,32 @@ class Round:
         )
         return first, second
 
-    def query_part(self, grove: Grove) -> Part:
+    def query_part(self, client_trees: ClientTrees) -> Part:
         """The public part of a retrieval."""
         layout = Layout.retrieval(self.config.shape)
-        part = memoryview(bytes(retrieval_part(self.config, grove)))
+        part = memoryview(bytes(retrieval_part(self.config, client_trees)))
         assert len(part) == layout.size
         return Part(layout, part)
 
     # ---- the servers
 
-    def retrieve(self, groves: Sequence[Grove]) -> list[Model]:
-        """Answer all groves' queries in one pass over the model, and read the answers."""
+    def retrieve(self, all_trees: Sequence[ClientTrees]) -> list[Model]:
+        """Answer all all_trees' queries in one pass over the model, and read the answers."""
         answers = []
         for server in (0, 1):
             shelves = PermutedModel(self.config, server, self.model)
-            queries = [Query(grove.seeds.msk[server], self.query_part(grove)) for grove in groves]
+            queries = [
+                Query(client_trees.seeds.msk[server], self.query_part(client_trees)) for client_trees in all_trees
+            ]
             work = shelves.begin(queries, THREADS)
             run(work.selecting)
             run(work.answering)
             answers.append(work.finish())
         names = {index: block.name for index, block in self.task.sparse_blocks()}
         read = []
-        for number, grove in enumerate(groves):
+        for number, client_trees in enumerate(all_trees):
             first, second = (memoryview(np.ascontiguousarray(answer[number])).cast("B") for answer in answers)
-            found = read_answers(self.config, grove, (first, second))
+            found = read_answers(self.config, client_trees, (first, second))
             read.append({names[index]: array for index, array in found.items()})
         return read
 
@@ -151,9 +153,9 @@ class Round:
         first, second = (add(self.aggregates[server], pair[server]) for server in (0, 1))
         return first, second
 
-    def submit(self, client: str, grove: Grove, update: Update, trees: Trees = Trees.OWN) -> None:
+    def submit(self, client: str, client_trees: ClientTrees, update: Update, trees: Trees = Trees.OWN) -> None:
         """Add an honest submission, whose proofs must agree."""
-        first, second = self.add(self.submissions(client, grove, update, trees))
+        first, second = self.add(self.submissions(client, client_trees, update, trees))
         assert first == second
 
     def total(self) -> dict[str, Elements]:

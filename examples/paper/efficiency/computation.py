@@ -57,7 +57,7 @@ def _measure(case: Case, client: Client, seconds: dict[str, list[float]]) -> Non
 
 def _generate(case: Case, client: Client) -> None:
     """All that a client computes of a submission: places, trees, hints, proofs, up to the bytes that it sends."""
-    plant(case.config, {0: client.rows}, client.grove.seeds, SeededSource(SEED, client.name))
+    plant(case.config, {0: client.rows}, client.client_trees.seeds, SeededSource(SEED, client.name))
     client.public_part()
 
 

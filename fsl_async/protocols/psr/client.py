@@ -34,7 +34,7 @@ QueryId: TypeAlias = int | OfSession
 """The number of a retrieval in its round, from 1 on; or the session's."""
 
 
-class Terms(msgspec.Struct, frozen=True):
+class ClientTerms(msgspec.Struct, frozen=True):
     """What a round allows: its number, how many retrievals a client has in it, and what else it runs."""
 
     number: int
@@ -42,9 +42,9 @@ class Terms(msgspec.Struct, frozen=True):
     protocol: ProtocolName = "ssa"
 
     @staticmethod
-    def of(config: RoundConfig) -> Terms:
+    def of(config: RoundConfig) -> ClientTerms:
         """A round's."""
-        return Terms(config.number, config.task.retrievals, config.protocol)
+        return ClientTerms(config.number, config.task.retrievals, config.protocol)
 
 
 class Away(State, frozen=True, tag="Away"):
@@ -54,20 +54,20 @@ class Away(State, frozen=True, tag="Away"):
 class Ready(State, frozen=True, tag="Ready"):
     """In a round, and nothing was asked."""
 
-    terms: Terms
+    terms: ClientTerms
 
 
 class Asked(State, frozen=True, tag="Asked"):
     """A query is on its way."""
 
-    terms: Terms
+    terms: ClientTerms
     query: QueryId
 
 
 class HalfAnswered(State, frozen=True, tag="HalfAnswered"):
     """One server has answered the query."""
 
-    terms: Terms
+    terms: ClientTerms
     query: QueryId
     server: int
 
@@ -75,14 +75,14 @@ class HalfAnswered(State, frozen=True, tag="HalfAnswered"):
 class Interrupted(State, frozen=True, tag="Interrupted"):
     """The last query failed, or was cancelled, or its process ended; its number is used up."""
 
-    terms: Terms
+    terms: ClientTerms
     query: QueryId
 
 
 class Holding(State, frozen=True, tag="Holding"):
     """Rows were retrieved, and the servers hold the query's trees."""
 
-    terms: Terms
+    terms: ClientTerms
     query: QueryId
 
 
@@ -92,7 +92,7 @@ Retrieval: TypeAlias = Away | Ready | Asked | HalfAnswered | Interrupted | Holdi
 class Entered(Event, frozen=True, tag="Entered"):
     """The client has entered a round that serves retrievals."""
 
-    terms: Terms
+    terms: ClientTerms
 
 
 class Ask(Event, frozen=True, tag="Ask"):

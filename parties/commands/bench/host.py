@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from fsl_async.client.planting import Grove, MasterSeeds, plant
+from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
 from fsl_async.client.upload import retrieval_part, submission_part
 from fsl_async.config import RoundConfig
 from fsl_async.costs.message_sizes import Setting, specimen_config
@@ -213,25 +213,27 @@ class _Client:
 
     config: RoundConfig
 
-    def grove(self) -> Grove:
+    def client_trees(self) -> ClientTrees:
         rows = {index: np.arange(block.select, dtype=np.uint32) for index, block in self.config.shape.sparse_blocks()}
         source = SeededSource(0, "bench")
         return plant(self.config, rows, MasterSeeds.fresh(source), source)
 
     def submission(self) -> Submission:
-        shape, grove = self.config.shape, self.grove()
-        public = memoryview(submission_part(self.config, "client", grove, {}, Trees.OWN))
+        shape, client_trees = self.config.shape, self.client_trees()
+        public = memoryview(submission_part(self.config, "client", client_trees, {}, Trees.OWN))
         part = Part(Layout.submission(shape, Trees.OWN), public)
         salt = bytes(SALT_BYTES) if dense_bytes(shape) else b""
-        commitments = grove.seeds.commitments(self.config.round_id(), "client")
-        return Submission("client", grove.seeds.msk[0], commitments, grove.digest, part, part, memoryview(b""), salt)
+        commitments = client_trees.seeds.commitments(self.config.round_id(), "client")
+        return Submission(
+            "client", client_trees.seeds.msk[0], commitments, client_trees.digest, part, part, memoryview(b""), salt
+        )
 
     def answers(self) -> Callable[[], None]:
         """What answers its retrieval."""
-        shape, grove = self.config.shape, self.grove()
+        shape, client_trees = self.config.shape, self.client_trees()
         model = {block.name: np.zeros((block.rows, block.width), DTYPE) for _, block in shape.sparse_blocks()}
-        trees = Part(Layout.retrieval(shape), memoryview(retrieval_part(self.config, grove)))
-        tables, query = PermutedModel(self.config, 0, model), Query(grove.seeds.msk[0], trees)
+        trees = Part(Layout.retrieval(shape), memoryview(retrieval_part(self.config, client_trees)))
+        tables, query = PermutedModel(self.config, 0, model), Query(client_trees.seeds.msk[0], trees)
 
         def answer() -> None:
             work = tables.begin([query], cores())

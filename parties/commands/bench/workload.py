@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async import Ring, Sparse, Task
-from fsl_async.client.planting import Grove, MasterSeeds, plant
+from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
 from fsl_async.client.upload import retrieval_part, submission_part
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
 from fsl_async.costs.message_sizes import inner_nodes
@@ -146,32 +146,32 @@ class Client:
 
     name: str
     config: RoundConfig
-    grove: Grove = field(repr=False)
+    client_trees: ClientTrees = field(repr=False)
     elements: Elements = field(repr=False)
 
     @property
     def rows(self) -> Rows:
         """The rows it selected."""
-        return self.grove.rows[0]
+        return self.client_trees.rows[0]
 
     def query(self, server: int) -> Query:
         """What a server has of its retrieval."""
-        part = Part(Layout.retrieval(self.config.shape), memoryview(retrieval_part(self.config, self.grove)))
-        return Query(self.grove.seeds.msk[server], part)
+        part = Part(Layout.retrieval(self.config.shape), memoryview(retrieval_part(self.config, self.client_trees)))
+        return Query(self.client_trees.seeds.msk[server], part)
 
     def public_part(self) -> memoryview:
         """The public part of a submission with trees of its own."""
-        kept = ~np.isin(self.rows, self.grove.deferred[0])
+        kept = ~np.isin(self.rows, self.client_trees.deferred[0])
         update = {0: (self.rows[kept], self.elements[kept])}
-        return submission_part(self.config, self.name, self.grove, update, Trees.OWN)
+        return submission_part(self.config, self.name, self.client_trees, update, Trees.OWN)
 
     def submissions(self) -> tuple[Submission, Submission]:
         """What S0 and S1 have of its submission."""
         part = Part(Layout.submission(self.config.shape, Trees.OWN), memoryview(self.public_part()))
-        commitments = self.grove.seeds.commitments(self.config.round_id(), self.name)
-        tree = self.grove.digest
+        commitments = self.client_trees.seeds.commitments(self.config.round_id(), self.name)
+        tree = self.client_trees.digest
         first, second = (
-            Submission(self.name, self.grove.seeds.msk[server], commitments, tree, part, part, memoryview(b""))
+            Submission(self.name, self.client_trees.seeds.msk[server], commitments, tree, part, part, memoryview(b""))
             for server in (0, 1)
         )
         return first, second
@@ -182,10 +182,10 @@ def client_of(case: Case, number: int) -> Client:
     name = f"client-{number}"
     source = SeededSource(SEED, name)
     rows = np.random.default_rng((SEED, number)).choice(case.rows, case.select, replace=False).astype(np.uint32)
-    grove = plant(case.config, {0: rows}, MasterSeeds.fresh(source), source)
+    client_trees = plant(case.config, {0: rows}, MasterSeeds.fresh(source), source)
     size = case.select * case.width * case.bits // 8
     elements = case.task.ring.from_bytes(source(size), case.select, case.width)
-    return Client(name, case.config, grove, elements)
+    return Client(name, case.config, client_trees, elements)
 
 
 def clients_of(case: Case) -> list[Client]:
@@ -206,7 +206,7 @@ def expected(case: Case, clients: Sequence[Client]) -> Elements:
     ring = case.task.ring
     total = ring.zeros(case.rows, case.width)
     for client in clients:
-        kept = ~np.isin(client.rows, client.grove.deferred[0])
+        kept = ~np.isin(client.rows, client.client_trees.deferred[0])
         rows = client.rows[kept]
         total[rows] = ring.add(total[rows], client.elements[kept])
     return total

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from fsl_async.client.planting import Grove, MasterSeeds, plant
+from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
 from fsl_async.client.upload import retrieval_part, submission_part
 from fsl_async.config import RoundConfig
 from fsl_async.costs import message_sizes as costs
@@ -111,18 +111,18 @@ class _Trial:
         whole = _seconds(partial(_answer, PermutedModel(self.config, 0, self.model), query))
         return max(whole / 2, whole - costs.retrieval_work(self.task, self.setting).server / server)
 
-    def _grove(self) -> Grove:
+    def _grove(self) -> ClientTrees:
         return plant(self.config, self.rows, self.seeds, self.randomness)
 
-    def _submission(self, grove: Grove) -> Submission:
-        trees = memoryview(retrieval_part(self.config, grove))
+    def _submission(self, client_trees: ClientTrees) -> Submission:
+        trees = memoryview(retrieval_part(self.config, client_trees))
         update = {0: (self.rows[0], self.task.ring.zeros(len(self.rows[0]), self.width))}
-        part = memoryview(submission_part(self.config, "client", grove, update, Trees.RETRIEVAL))
+        part = memoryview(submission_part(self.config, "client", client_trees, update, Trees.RETRIEVAL))
         return Submission(
             client="client",
             msk=self.seeds.msk[0],
             commitments=self.seeds.commitments(self.config.round_id(), "client"),
-            tree=grove.digest,
+            tree=client_trees.digest,
             trees=Part(Layout.retrieval(self.task), trees),
             part=Part(Layout.submission(self.task, Trees.RETRIEVAL), part),
             dense=memoryview(b""),

@@ -12,9 +12,9 @@ from fsl_async import kernels
 from fsl_async.errors import FslError, MisuseError, StorageError
 from parties.cluster.cluster import Cluster, ClusterAwayError, Members, WorkerLostError
 from parties.cluster.confinement import landlock_version
-from parties.cluster.crew import PORTABLE, unfit
 from parties.cluster.first_contact import check_certificates
 from parties.cluster.orders import HelloReport, ReadOrder, ReadReport, decoded, encoded
+from parties.cluster.worker_pool import PORTABLE, unfit
 from parties.commands.preflight.findings import Doubt
 from parties.deployment.blobs import blobs_owner, open_once
 from parties.deployment.compute import certificates_of, cluster_of

@@ -63,7 +63,7 @@ class SampleRun:
         number: the round's.
     """
 
-    def __init__(self, terms: protocol.Terms, store: Store, link: PeerLink) -> None:
+    def __init__(self, terms: protocol.DrawTerms, store: Store, link: PeerLink) -> None:
         self.terms = terms
         self.number = terms.number
         self._state: protocol.Sampling = protocol.Gathering()
@@ -251,10 +251,10 @@ class SampleRun:
                 self._link.post(sent.message, sent.bulk)
 
 
-def _terms(task: Task, server: int, number: int, secret: bytes) -> protocol.Terms:
+def _terms(task: Task, server: int, number: int, secret: bytes) -> protocol.DrawTerms:
     if task.sample is None:
         raise StorageError(f"a draw is recorded for round {number}, and the task draws nobody; {DAMAGED}")
-    return protocol.Terms(number, server, task.sample, task.quorum, task.max_clients, secret)
+    return protocol.DrawTerms(number, server, task.sample, task.quorum, task.max_clients, secret)
 
 
 def _journal(number: int) -> str:

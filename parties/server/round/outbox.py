@@ -24,7 +24,7 @@ from parties.server.peer.link import PeerLink
 from parties.server.round.records import RoundRecords
 from parties.server.storage import PAUSE
 from parties.server.store_layout import RequestKey
-from parties.storage.blobs.blobs import HarmedBlobError
+from parties.storage.blobs.blobs import DamagedBlobError
 
 
 class Outbox:
@@ -46,8 +46,8 @@ class Outbox:
         self._records = records
         self.over = over
         self._forwards: dict[RequestKey, bytes] = {}
-        self._harmed: dict[RequestKey, bytes] = {}
-        self._harm = trio.Event()
+        self._damaged: dict[RequestKey, bytes] = {}
+        self._damage = trio.Event()
         self._pieces_asked = False
 
     def send(self, effect: Send) -> None:
@@ -111,10 +111,10 @@ class Outbox:
     async def forward_mended(self) -> None:
         """Send parts that were altered or missing, when they are there again; until cancelled."""
         while True:
-            await self._harm.wait()
+            await self._damage.wait()
             await trio.sleep(PAUSE)
-            harmed, self._harmed, self._harm = self._harmed, {}, trio.Event()
-            for key, part in harmed.items():
+            damaged, self._damaged, self._damage = self._damaged, {}, trio.Event()
+            for key, part in damaged.items():
                 self._post_forward(key, part)
 
     async def _list(self, share: bytes) -> memoryview:
@@ -125,12 +125,12 @@ class Outbox:
         self._link.post_stored(message, partial(self._fetch, partial(self._part, key, part)))
 
     async def _part(self, key: RequestKey, part: bytes) -> memoryview | None:
-        """A public part; none where it is harmed, of which the operator hears: the other server would see a lie."""
+        """A public part; none where it is damaged, of which the operator hears: the other server would see a lie."""
         try:
             return await self._records.part(key, part)
-        except HarmedBlobError:
-            self._harmed[key] = part
-            self._harm.set()
+        except DamagedBlobError:
+            self._damaged[key] = part
+            self._damage.set()
             return None
 
     async def _fetch(self, read: Callable[[], Awaitable[memoryview | None]]) -> Buffer | None:

@@ -22,10 +22,10 @@ from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.compute import ComputeLane
 from parties.events import Observer, Warned, unobserved
 from parties.server.store_layout import Purpose, RequestKey, bound_name, dense_name, round_prefix
-from parties.storage.blobs.blobs import Blobs, HarmedBlobError
+from parties.storage.blobs.blobs import Blobs, DamagedBlobError
 
 
-class AlteredError(HarmedBlobError):
+class AlteredError(DamagedBlobError):
     """A blob has other content than was put."""
 
 
@@ -55,7 +55,7 @@ class ReadBack:
             name: its digest.
 
         Raises:
-            HarmedBlobError: it is not the one that was put, or is missing.
+            DamagedBlobError: it is not the one that was put, or is missing.
             StorageError: it cannot be read.
         """
         return await self._found(place, partial(self._is_part, purpose, name))
@@ -77,7 +77,7 @@ class ReadBack:
             content = await self._blobs.read(place)
             if not await self._lane.run(partial(is_right, content)):
                 raise altered(place)
-        except HarmedBlobError as error:
+        except DamagedBlobError as error:
             if place not in self._told:
                 self._told.add(place)
                 self._observe(Warned(about="blobs", explanation=f"{error}; its round waits for it, or for its end"))
@@ -176,7 +176,7 @@ class SubmissionReader:
         """A submission with its bulk.
 
         Raises:
-            HarmedBlobError: some of it is missing, or is not what was put.
+            DamagedBlobError: some of it is missing, or is not what was put.
             StorageError: it cannot be read.
         """
         layout = Layout.submission(self._config.shape, stored.trees)

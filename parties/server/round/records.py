@@ -55,7 +55,7 @@ from parties.server.store_layout import (
     part_name,
     round_prefix,
 )
-from parties.storage.blobs.blobs import Blobs, HarmedBlobError
+from parties.storage.blobs.blobs import Blobs, DamagedBlobError
 from parties.storage.blobs.memory import StoreBlobs
 from parties.storage.store import Change, Keep, Put, Record, Store, decode_stored
 
@@ -303,16 +303,16 @@ class RoundRecords:
 
         Args:
             client: whose.
-            gives_up: asked each time that it is harmed, whether to wait no longer.
+            gives_up: asked each time that it is damaged, whether to wait no longer.
 
         Raises:
-            HarmedBlobError: it is so still.
+            DamagedBlobError: it is so still.
             StorageError: it cannot be read.
         """
         while True:
             try:
                 return await self.submission(client)
-            except HarmedBlobError:
+            except DamagedBlobError:
                 if gives_up():
                     raise
             await trio.sleep(PAUSE)

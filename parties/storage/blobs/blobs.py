@@ -26,7 +26,7 @@ __all__ = [
     "LONGEST_NAME",
     "Blobs",
     "BlobsAwayError",
-    "HarmedBlobError",
+    "DamagedBlobError",
     "Usage",
     "checked",
     "checked_prefix",
@@ -74,7 +74,7 @@ class BlobsAwayError(StorageError):
     """The place of the blobs cannot be reached now; the same call may succeed later."""
 
 
-class HarmedBlobError(StorageError):
+class DamagedBlobError(StorageError):
     """A blob is missing, too short or altered; the message names it."""
 
 
@@ -123,7 +123,7 @@ class Blobs(ABC):
         """The bytes of a blob from `start` up to `stop`, or to its end; read-only.
 
         Raises:
-            HarmedBlobError: there is no such blob, or it is shorter than `stop`.
+            DamagedBlobError: there is no such blob, or it is shorter than `stop`.
             StorageError: it cannot be read.
         """
 

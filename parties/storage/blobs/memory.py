@@ -9,7 +9,7 @@ import trio
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
-from parties.storage.blobs.blobs import Blobs, HarmedBlobError, Usage, checked, checked_prefix, is_below
+from parties.storage.blobs.blobs import Blobs, DamagedBlobError, Usage, checked, checked_prefix, is_below
 from parties.storage.store import Erase, Keep, Store, same_bytes
 
 __all__ = ["MemoryBlobs", "StoreBlobs", "missing", "piece", "too_short"]
@@ -68,7 +68,7 @@ def piece(name: str, content: memoryview | None, start: int, stop: int | None) -
     """The bytes of a blob that `Blobs.read` is asked for, of all of its bytes.
 
     Raises:
-        HarmedBlobError: there is no such blob, or it ends before `stop`.
+        DamagedBlobError: there is no such blob, or it ends before `stop`.
     """
     if content is None:
         raise missing(name)
@@ -77,14 +77,14 @@ def piece(name: str, content: memoryview | None, start: int, stop: int | None) -
     return content[start:stop]
 
 
-def missing(name: str) -> HarmedBlobError:
+def missing(name: str) -> DamagedBlobError:
     """The error for a blob that is not there."""
-    return HarmedBlobError(f"the blob {name} is missing")
+    return DamagedBlobError(f"the blob {name} is missing")
 
 
-def too_short(name: str, size: int, stop: int) -> HarmedBlobError:
+def too_short(name: str, size: int, stop: int) -> DamagedBlobError:
     """The error for a blob that ends too early."""
-    return HarmedBlobError(f"the blob {name} has {size:,} bytes, {stop:,} are expected")
+    return DamagedBlobError(f"the blob {name} has {size:,} bytes, {stop:,} are expected")
 
 
 class StoreBlobs(Blobs):

@@ -70,7 +70,7 @@ BOUNDED_SHARE = 0.25
 
 HARMS: tuple[Literal["altered", "missing"], ...] = ("altered", "missing")
 SPOILT_SHARE = 0.2
-"""The share of trials with faults in which blobs are harmed, or a server dies around one; drawn beside as well."""
+"""The share of trials with faults in which blobs are damaged, or a server dies around one; drawn beside as well."""
 
 MOMENTS: tuple[Moment, ...] = ("before write", "before sync", "after write", "before send", "after send")
 SERVERS_WRITE = (
@@ -138,7 +138,7 @@ def draw(seed: int) -> Trial:
 
 
 def spoilt(trial: Trial) -> Trial:
-    """The same trial, or one in which a server reads harmed blobs for a while, or dies around a put or an erasure."""
+    """The same trial, or one in which a server reads damaged blobs for a while, or dies around a put or an erasure."""
     rng = Random(f"{trial.seed}/blobs")
     if rng.random() >= SPOILT_SHARE or not trial.faults:
         return trial

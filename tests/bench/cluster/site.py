@@ -26,10 +26,10 @@ from fsl_async.derivation import public_digest, tree_digest
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.server.aggregation import Aggregate
 from fsl_async.wire.public_part import Layout, Part, Trees
-from parties.cluster.crew import Crew
 from parties.cluster.engine import PassesOnWorkers
 from parties.cluster.orders import Brief
 from parties.cluster.partial_sum import ClusterSum, Naming, Pace
+from parties.cluster.worker_pool import WorkerPool
 from parties.commands.bench.spent import spent_by
 from parties.commands.bench.workload import PROOF_KEY, Case, client_of
 from parties.commands.demo.cluster import write_cluster
@@ -140,7 +140,7 @@ class Hands:
 
     Attributes:
         site: the round.
-        crew: the workers, as a server has them.
+        pool: the workers, as a server has them.
         lane: where this process merges.
         processes: the workers'.
         names: by process number, what each is called.
@@ -148,7 +148,7 @@ class Hands:
 
     site: Site
     file: Path
-    crew: Crew
+    pool: WorkerPool
     lane: ComputeLane
     nursery: trio.Nursery
     processes: list[trio.Process] = field(default_factory=list)
@@ -163,10 +163,10 @@ class Hands:
 
     async def start(self) -> None:
         """Start one worker more, and wait until it is used."""
-        before = set(self.crew.hands)
+        before = set(self.pool.workers)
         self.processes.append(await self.nursery.start(partial(_run, self.file, "worker")))
         with trio.move_on_after(JOIN_SECONDS):
-            while not (joined := set(self.crew.hands) - before):  # noqa: ASYNC110 - a crew tells only who adds up
+            while not (joined := set(self.pool.workers) - before):  # noqa: ASYNC110 - a pool tells only who adds up
                 await trio.sleep(0.02)
             self.names[self.processes[-1].pid] = joined.pop()
             return
@@ -182,7 +182,7 @@ class Hands:
         """A new sum of the round."""
         self.sums += 1
         naming = Naming(self.life, self.sums)
-        return ClusterSum(self.site.work(self.lane), self.crew, self.lane, naming, pace, lambda count: None)
+        return ClusterSum(self.site.work(self.lane), self.pool, self.lane, naming, pace, lambda count: None)
 
     def passes(self, pace: Pace) -> PassesOnWorkers:
         """Passes over the round's model."""
@@ -190,7 +190,7 @@ class Hands:
         begun, records = self.site.begun, self.site.records
         canonical = begun.config.canonical()
         brief = Brief(life=self.life, sum=self.sums, config=canonical, server=0, proof_key=b"")
-        return PassesOnWorkers(begun, begun.model, records, self.crew, self.lane, brief, pace.patience)
+        return PassesOnWorkers(begun, begun.model, records, self.pool, self.lane, brief, pace.patience)
 
 
 @asynccontextmanager
@@ -221,12 +221,12 @@ async def cluster(here: Site, count: int, lane: ComputeLane) -> AsyncIterator[Ha
     file = _write_file(here.folder, f"cluster-{count}.toml", write_cluster(here.folder))
     settings, deployment = HostFile.load(file).named(""), Deployment.load(here.folder / "task.toml")
     release = importlib.metadata.version("fsl-async")
-    crew = Crew(cluster_of(settings, deployment), blobs_owner(deployment, 0), release)
+    pool = WorkerPool(cluster_of(settings, deployment), blobs_owner(deployment, 0), release)
     async with trio.open_nursery() as processes:
         await processes.start(partial(_run, file, "scheduler"))
         async with trio.open_nursery() as nursery:  # is left first: it disconnects from a scheduler that is there
-            nursery.start_soon(crew.run)
-            hands = Hands(here, file, crew, lane, processes)
+            nursery.start_soon(pool.run)
+            hands = Hands(here, file, pool, lane, processes)
             for _ in range(count):
                 await hands.start()
             yield hands

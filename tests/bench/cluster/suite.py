@@ -250,7 +250,7 @@ class _Killing:
         name = self.hands.names[process.pid]
         self._look(total, name)
         await self.hands.kill(process)
-        while name in self.hands.crew.hands:
+        while name in self.hands.pool.workers:
             self._look(total, name)
             await trio.sleep(0.005)
         await self.hands.start()

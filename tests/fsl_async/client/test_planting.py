@@ -85,11 +85,11 @@ def test_rows_are_named_by_block() -> None:
 @pytest.mark.parametrize("rows", [[], [5], list(range(20))])
 def test_every_bin_has_a_tree_and_every_row_one_bin(rows: list[int]) -> None:
     play = round_of(stash=1)
-    grove = play.plant({"a": rows})
-    placed = np.concatenate([grove.planted[key].item for key, _ in forests_of(play.task)])
+    client_trees = play.plant({"a": rows})
+    placed = np.concatenate([client_trees.planted[key].item for key, _ in forests_of(play.task)])
     assert sorted(placed[placed >= 0].tolist()) == list(range(len(rows)))
     for key, forest in forests_of(play.task):
-        planted = grove.planted[key]
+        planted = client_trees.planted[key]
         assert planted.tree.count == forest.trees
         assert (planted.alphas < forest.leaves).all()
         assert (planted.slots < forest.positions).all()
@@ -126,12 +126,12 @@ def test_roots_carry_the_server_s_number_and_differ_between_forests() -> None:
 
 def test_seeds_stay_out_of_logs() -> None:
     play = round_of()
-    grove = play.plant({"a": [1]})
-    first, _ = play.submissions("alice", grove, {})
-    for msk in grove.seeds.msk:
-        for shown in (repr(grove.seeds), repr(grove), repr(first)):
+    client_trees = play.plant({"a": [1]})
+    first, _ = play.submissions("alice", client_trees, {})
+    for msk in client_trees.seeds.msk:
+        for shown in (repr(client_trees.seeds), repr(client_trees), repr(first)):
             assert repr(msk)[2:-1] not in shown
-    assert "rows=" not in repr(grove)
+    assert "rows=" not in repr(client_trees)
 
 
 # ---- what identifies a submission
@@ -207,9 +207,9 @@ def test_the_dense_digest_is_keyed_with_the_carrier_s_seed() -> None:
 
 def test_updates_of_rows_that_were_not_planted_are_refused() -> None:
     play = round_of()
-    grove = play.plant({"a": [1, 2, 3]})
+    client_trees = play.plant({"a": [1, 2, 3]})
     with pytest.raises(MisuseError, match="block 'a': row 9 was not retrieved in this round"):
-        play.submissions("alice", grove, {"a": ([2, 9], np.zeros((2, 2), dtype=int))})
+        play.submissions("alice", client_trees, {"a": ([2, 9], np.zeros((2, 2), dtype=int))})
     with pytest.raises(MisuseError, match="row 0 was not retrieved"):
         play.submissions("alice", play.plant({}), {"a": ([0], np.zeros((1, 2), dtype=int))})
 
@@ -218,14 +218,14 @@ def test_updates_of_rows_that_were_not_planted_are_refused() -> None:
 @pytest.mark.parametrize("change", [-1, 1])
 def test_answers_of_another_size_are_violations(server: int, change: int) -> None:
     play = round_of()
-    grove = play.plant({"a": [1]})
+    client_trees = play.plant({"a": [1]})
     row_bytes = play.model["a"].itemsize * 2
     size = sum(forest.trees for _, forest in forests_of(play.task)) * row_bytes + -(-row_bytes // 8) * 8
     answers = [memoryview(bytes(size + (change if server == number else 0))) for number in (0, 1)]
     with pytest.raises(
         PeerViolationError, match=f"^S{server}: answered with {size + change} bytes, the task implies {size}"
     ):
-        read_answers(play.config, grove, (answers[0], answers[1]))
+        read_answers(play.config, client_trees, (answers[0], answers[1]))
 
 
 # ---- rows that find no place
@@ -246,10 +246,12 @@ def test_overflowing_rows_go_to_the_stash_and_then_are_deferred(stash: int) -> N
     play = round_of(stash=stash)
     tried = (np.arange(first, first + 20) for first in range(play.task.sparse(0).rows - 20))
     planted = ((rows, play.plant_some({"a": rows})) for rows in tried)
-    rows, grove = next(found for found in planted if len(found[1].deferred[0]) == 20 - 15 - stash)  # all bins are full
-    deferred = grove.deferred[0]
+    rows, client_trees = next(
+        found for found in planted if len(found[1].deferred[0]) == 20 - 15 - stash
+    )  # all bins are full
+    deferred = client_trees.deferred[0]
     assert set(deferred.tolist()) <= set(rows.tolist())
-    (found,) = play.retrieve([grove])
+    (found,) = play.retrieve([client_trees])
     kept = ~np.isin(rows, deferred)
     assert found["a"][kept].tobytes() == play.model["a"][rows[kept]].tobytes()
     assert not any(found["a"][~kept].tobytes())
@@ -257,11 +259,11 @@ def test_overflowing_rows_go_to_the_stash_and_then_are_deferred(stash: int) -> N
     values = np.arange(40).reshape(20, 2) - 20
     if len(deferred):
         with pytest.raises(MisuseError, match=f"row {deferred.min()} was deferred; submit it in the next round"):
-            play.submissions("alice", grove, {"a": (np.sort(rows), values)})
+            play.submissions("alice", client_trees, {"a": (np.sort(rows), values)})
     update = {"a": (rows[kept], values[kept])}
     plaintext = Plaintext(play.task)
     plaintext.add(update)
-    play.submit("alice", grove, update, Trees.RETRIEVAL)
+    play.submit("alice", client_trees, update, Trees.RETRIEVAL)
     assert in_bytes(play.total()) == plaintext.elements()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fsl_async import PeerViolationError, Ring, Sparse, Task, WrongAnswerError
-from fsl_async.client.planting import Grove
+from fsl_async.client.planting import ClientTrees
 from fsl_async.client.upload import read_answers
 from fsl_async.geometry import geometry_of
 from fsl_async.server.retrieval import PermutedModel, Query
@@ -40,16 +40,18 @@ class Asked:
         }
         self.round = Round(task, self.model, seed)
         self.config = self.round.config
-        self.grove = self.round.plant(rows)
-        self.part = self.round.query_part(self.grove)
+        self.client_trees = self.round.plant(rows)
+        self.part = self.round.query_part(self.client_trees)
         self.answers = self.answered(0), self.answered(1)
         widths = {index: block.width for index, block in task.sparse_blocks()}
         self.layout = AnswerLayout.of(task, widths)
 
-    def answered(self, server: int, model=None, part: Part | None = None, grove: Grove | None = None) -> bytes:
+    def answered(
+        self, server: int, model=None, part: Part | None = None, client_trees: ClientTrees | None = None
+    ) -> bytes:
         """What a server answers, perhaps of another model, another part, or other trees."""
         shelves = PermutedModel(self.config, server, model or self.model)
-        query = Query((grove or self.grove).seeds.msk[server], part or self.part)
+        query = Query((client_trees or self.client_trees).seeds.msk[server], part or self.part)
         work = shelves.begin([query], THREADS)
         run(work.selecting)
         run(work.answering)
@@ -57,7 +59,7 @@ class Asked:
 
     def read(self, first: bytes | None = None, second: bytes | None = None):
         given = first or self.answers[0], second or self.answers[1]
-        return read_answers(self.config, self.grove, (memoryview(given[0]), memoryview(given[1])))
+        return read_answers(self.config, self.client_trees, (memoryview(given[0]), memoryview(given[1])))
 
     def refuses(self, first: bytes | None = None, second: bytes | None = None) -> bool:
         try:
@@ -81,7 +83,7 @@ def flipped(answer: bytes, bit: int) -> bytes:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_honest_answers_are_read_and_a_changed_bit_anywhere_is_noticed(width: int) -> None:
     one = asked(width)
-    np.testing.assert_array_equal(one.read()[0], one.model["items"][one.grove.rows[0]])
+    np.testing.assert_array_equal(one.read()[0], one.model["items"][one.client_trees.rows[0]])
     bits = np.random.default_rng(width).choice(8 * len(one.answers[0]), 60)
     bits = {0, 8 * len(one.answers[0]) - 1, *bits.tolist()}
     assert all(one.refuses(flipped(one.answers[0], bit)) for bit in bits)
@@ -98,7 +100,7 @@ def test_every_bit_of_a_small_answer_is_covered_dummies_stash_and_tags() -> None
 def test_trees_of_no_levels_are_authenticated(rows: int, width: int) -> None:
     one = Asked(task_of(width, rows), {"items": [0]})
     assert min(forest.depth for forest in geometry_of(one.config.shape, one.config.shape.sparse(0)).forests) >= 0
-    np.testing.assert_array_equal(one.read()[0], one.model["items"][one.grove.rows[0]])
+    np.testing.assert_array_equal(one.read()[0], one.model["items"][one.client_trees.rows[0]])
     assert all(one.refuses(flipped(one.answers[0], bit)) for bit in range(0, 8 * len(one.answers[0]), 5))
 
 
@@ -185,13 +187,13 @@ def test_a_change_that_fits_a_guessed_key_passes_for_that_key_alone() -> None:
 
 
 def keys_of(one: Asked) -> np.ndarray:
-    first, second = one.grove.planted[ForestKey(0, 0)].leaves
+    first, second = one.client_trees.planted[ForestKey(0, 0)].leaves
     return first[:, 1] ^ second[:, 1]
 
 
 def test_it_is_noticed_as_often_in_occupied_bins_as_in_dummies() -> None:
     one = asked(8)
-    item = one.grove.planted[ForestKey(0, 0)].item
+    item = one.client_trees.planted[ForestKey(0, 0)].item
     refused = np.array([one.refuses(flipped(one.answers[0], 64 * tree + 5)) for tree in range(len(item))])
     assert (item >= 0).any()
     assert (item < 0).any()
@@ -219,7 +221,7 @@ def test_leaves_over_several_rows_have_no_tag() -> None:
     assert forests[0].positions > 1
     assert AnswerLayout.of(task, {0: 1}).tags == {}
     one = Asked(task, {"items": ANNA})
-    np.testing.assert_array_equal(one.read()[0], one.model["items"][one.grove.rows[0]])
+    np.testing.assert_array_equal(one.read()[0], one.model["items"][one.client_trees.rows[0]])
 
 
 def test_every_word_of_every_block_is_compared_before_an_error(monkeypatch) -> None:
@@ -240,8 +242,8 @@ def test_every_word_of_every_block_is_compared_before_an_error(monkeypatch) -> N
 
 def test_a_seed_of_another_query_is_noticed() -> None:
     one = asked(8)
-    other = replace(one.grove, seeds=one.round.plant({"items": ANNA}).seeds)
-    assert one.refuses(one.answered(0, grove=other))
+    other = replace(one.client_trees, seeds=one.round.plant({"items": ANNA}).seeds)
+    assert one.refuses(one.answered(0, client_trees=other))
 
 
 def tampered(one: Asked, rng: np.random.Generator) -> bytes:
@@ -259,6 +261,8 @@ def test_no_tampered_answer_is_accepted_and_every_honest_one_is(tries: int) -> N
     assert sum(not one.refuses(tampered(one, rng)) for _ in range(tries)) == 0
     honest = 0
     for start in range(0, tries, 16):
-        groves = [one.round.plant({"items": rng.choice(50, 3, replace=False)}) for _ in range(min(16, tries - start))]
-        honest += len(one.round.retrieve(groves))  # raises where one is refused
+        all_trees = [
+            one.round.plant({"items": rng.choice(50, 3, replace=False)}) for _ in range(min(16, tries - start))
+        ]
+        honest += len(one.round.retrieve(all_trees))  # raises where one is refused
     assert honest == tries

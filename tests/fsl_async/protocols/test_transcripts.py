@@ -148,7 +148,7 @@ def test_a_carrier_forwards_one_part(state: assembly.Assembly) -> None:
 # ---- client
 
 CONFIG = config_of()
-INSIDE = client.ClientRound(entry.Inside(CONFIG), psr.Ready(psr.Terms(4, 8)), ssa_client.Ready())
+INSIDE = client.ClientRound(entry.Inside(CONFIG), psr.Ready(psr.ClientTerms(4, 8)), ssa_client.Ready())
 
 
 def follow(state: client.ClientRound, *events: client.ClientEvent) -> client.ClientRound:

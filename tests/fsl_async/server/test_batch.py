@@ -68,14 +68,14 @@ def drawn(seed: int, bits: int, security: str, **changes: object) -> tuple[Round
 def submissions_of(play: Round, draw: Draw, clients: int) -> Iterator[tuple[Submission, Submission]]:
     for number in range(clients):
         rows = draw.rows(play.task)
-        grove = play.plant_some(rows)
+        client_trees = play.plant_some(rows)
         held = {
-            block.name: np.setdiff1d(rows[block.name], grove.deferred.get(index, []))
+            block.name: np.setdiff1d(rows[block.name], client_trees.deferred.get(index, []))
             for index, block in play.task.sparse_blocks()
             if block.name in rows
         }
         trees = draw.chance.choice((Trees.OWN, Trees.RETRIEVAL))
-        yield play.submissions(f"client {number}", grove, draw.update(play.task, held), trees)
+        yield play.submissions(f"client {number}", client_trees, draw.update(play.task, held), trees)
 
 
 def check_equal(play: Round, pairs: Sequence[tuple[Submission, Submission]], *sums: Callable[[int], Aggregate]) -> None:
@@ -118,11 +118,11 @@ def test_later_epochs_on_the_same_trees_are_the_same(bits: int) -> None:
     task = draw.task(blocks=BLOCKS, selection="fixed")
     play = Round(task, draw.model(task), 5)
     rows = [{"a": draw.numbers.choice(900, 30, replace=False), "b": np.arange(8)} for _ in range(4)]
-    groves = [play.plant(some) for some in rows]
+    all_trees = [play.plant(some) for some in rows]
     play.next_epoch()
     pairs = [
-        play.submissions(f"client {number}", grove, draw.update(task, some), Trees.SESSION)
-        for number, (grove, some) in enumerate(zip(groves, rows, strict=True))
+        play.submissions(f"client {number}", client_trees, draw.update(task, some), Trees.SESSION)
+        for number, (client_trees, some) in enumerate(zip(all_trees, rows, strict=True))
     ]
     check_equal(play, pairs)
 
@@ -143,8 +143,8 @@ def test_rounds_aligned_on_a_union_are_the_same(bits: int) -> None:
     pairs = []
     for number in range(3):
         chosen = draw.numbers.choice(union, 500, replace=False)
-        grove = play.plant({"a": chosen})
-        pairs.append(play.submissions(f"client {number}", grove, draw.update(task, {"a": chosen})))
+        client_trees = play.plant({"a": chosen})
+        pairs.append(play.submissions(f"client {number}", client_trees, draw.update(task, {"a": chosen})))
     check_equal(play, pairs, aligned)
     aggregate = aligned(0)
     add_together(aggregate, [pair[0] for pair in pairs], backwards)

@@ -12,7 +12,7 @@ import pytest
 
 from fsl_async import Dense, Ring, RingIntegers, Sparse, Task
 from fsl_async.bounds import SALT_BYTES, BoundTerms, accepts, binding, private_part, terms_of
-from fsl_async.client.planting import Grove
+from fsl_async.client.planting import ClientTrees
 from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import BoundExceededError
 from fsl_async.geometry import RowNumbers
@@ -61,7 +61,7 @@ class Scene:
         )
         self.source = SeededSource(7, self.client)
         self.play = Round(task, Draw(1, bits, "verified").model(task), seed=3)
-        self.grove: Grove = self.play.plant({name: rows for name, rows in ROWS.items() if self.has(name)})
+        self.client_trees: ClientTrees = self.play.plant({name: rows for name, rows in ROWS.items() if self.has(name)})
 
     def has(self, name: str) -> bool:
         return any(block.name == name for block in self.blocks)
@@ -80,8 +80,8 @@ class Scene:
         for tree, forest in forests_of(task):
             chosen, values = update.get(blocks[tree.block], (np.zeros(0, dtype=int), np.zeros((0, forest.width))))
             by_row = dict(zip(np.asarray(chosen).tolist(), np.asarray(values, dtype=object), strict=True))
-            rows = self.grove.rows[tree.block]
-            for item in self.grove.planted[tree].item:
+            rows = self.client_trees.rows[tree.block]
+            for item in self.client_trees.planted[tree].item:
                 none = np.zeros(forest.width, dtype=object)
                 whole += [none if item < 0 else by_row.get(int(rows[item]), none)]
         dense = [
@@ -102,7 +102,7 @@ class Scene:
 
     def verdict(self, sent: Update, proved: Update | None = None, trees: Trees = Trees.OWN) -> bool:
         """Whether servers count an update with a proof about that update, or about another one."""
-        pair = self.play.submissions(self.client, self.grove, sent, trees)
+        pair = self.play.submissions(self.client, self.client_trees, sent, trees)
         return self.judged(pair, self.prove(pair, sent if proved is None else proved))
 
     def judged(self, pair: tuple[Submission, Submission], private: bytes, **changes: Any) -> bool:
@@ -180,7 +180,7 @@ def test_a_proof_about_a_smaller_update_is_not_accepted(method: str, where: str)
 @each_method
 def test_a_proof_made_for_something_else_is_not_accepted(method: str) -> None:
     scene = Scene(method)
-    pair = scene.play.submissions("alice", scene.grove, update_of(), Trees.OWN)
+    pair = scene.play.submissions("alice", scene.client_trees, update_of(), Trees.OWN)
     private = scene.prove(pair, update_of())
     assert scene.judged(pair, private)
     assert not scene.judged(pair, private, bind=scene.bind(pair, salt=b"s" * SALT_BYTES))
@@ -195,7 +195,7 @@ def test_a_proof_made_for_something_else_is_not_accepted(method: str) -> None:
 def test_servers_that_name_different_submissions_do_not_accept(method: str) -> None:
     """The point of the query depends on the submission's digest and on the servers' toss."""
     scene = Scene(method)
-    pair = scene.play.submissions("alice", scene.grove, update_of(), Trees.OWN)
+    pair = scene.play.submissions("alice", scene.client_trees, update_of(), Trees.OWN)
     private = scene.prove(pair, update_of())
     first = scene.entries(pair, private, scene.play.start())[0]
     second = scene.entries(pair, private, scene.play.start(), digest=key(5))[1]
@@ -208,7 +208,7 @@ def test_servers_that_name_different_submissions_do_not_accept(method: str) -> N
 @each_method
 def test_hints_that_change_after_the_proof_are_noticed(method: str) -> None:
     scene = Scene(method)
-    pair = scene.play.submissions("alice", scene.grove, update_of(), Trees.OWN)
+    pair = scene.play.submissions("alice", scene.client_trees, update_of(), Trees.OWN)
     private = scene.prove(pair, update_of())
     layout = pair[0].part.layout
     for piece in (piece for piece in layout.pieces if piece.kind == "hint"):
@@ -220,7 +220,7 @@ def test_hints_that_change_after_the_proof_are_noticed(method: str) -> None:
 def test_a_tree_with_two_leaves_whose_total_is_nothing_is_left_out() -> None:
     """Its hint makes two large payloads cancel out, so a proof of its bound fits; the proof of the trees does not."""
     scene = Scene("exact 64", blocks=(Sparse("a", rows=60, select=4),))
-    pair = scene.play.submissions("alice", scene.grove, {}, Trees.OWN)
+    pair = scene.play.submissions("alice", scene.client_trees, {}, Trees.OWN)
     pieces = {piece.kind: piece for piece in pair[0].part.layout.pieces if tuple(piece.key) == (0, 0)}
     forest = next(forest for _, forest in forests_of(scene.play.task))
     last_word = pieces["tree"].start + (forest.depth - 1) * forest.trees * 16
@@ -268,7 +268,7 @@ def difference_of(scene: Scene, pair: tuple[Submission, Submission]) -> Elements
 def test_the_verdict_is_the_same_after_a_resend_and_when_others_are_in_the_sum(method: str) -> None:
     """A server may add a submission anew after a restart: its entry is the same bytes."""
     scene = Scene(method)
-    pair = scene.play.submissions("alice", scene.grove, update_of(), Trees.OWN)
+    pair = scene.play.submissions("alice", scene.client_trees, update_of(), Trees.OWN)
     private = scene.prove(pair, update_of())
     fresh, used = scene.play.start(), scene.play.start()
     entries = scene.entries(pair, private, fresh)
@@ -281,7 +281,7 @@ def test_what_is_added_is_what_is_bounded_where_a_round_is_aligned_on_a_union() 
     scene = Scene("exact 64", blocks=(SPARSE,), selection="fixed")
     update = {"a": (ROWS["a"], np.full((4, 3), 50))}
     inside = {"a": (ROWS["a"][1:], np.full((3, 3), 50))}
-    pair = scene.play.submissions("alice", scene.grove, update, Trees.SESSION)
+    pair = scene.play.submissions("alice", scene.client_trees, update, Trees.SESSION)
     union: RowNumbers = np.array([3, 7, 11, 40, 59], dtype=np.uint32)
     aligned = aligned_on(scene, union)
     entries = scene.entries(pair, scene.prove(pair, inside), aligned)

@@ -12,7 +12,7 @@ import pytest
 
 from fsl_async import Dense, Ring, RingIntegers, Sparse, Task, kernels
 from fsl_async.client import planting, upload
-from fsl_async.client.planting import Grove
+from fsl_async.client.planting import ClientTrees
 from fsl_async.geometry import geometry_of
 from fsl_async.server import contributors
 from fsl_async.server.aggregation import split_share
@@ -83,11 +83,13 @@ def test_a_client_counts_for_what_it_selected_and_did_not_update() -> None:
 
 def test_every_epoch_of_a_session_counts_again(bits: int) -> None:
     play = round_of(bits, selection="fixed")
-    grove = play.plant({"a": [3, 5]})
+    client_trees = play.plant({"a": [3, 5]})
     for epoch in range(3):
         if epoch:
             play.next_epoch()
-        play.submit("anna", grove, update_of([3, 5] if epoch < 2 else [5]), Trees.SESSION if epoch else Trees.OWN)
+        play.submit(
+            "anna", client_trees, update_of([3, 5] if epoch < 2 else [5]), Trees.SESSION if epoch else Trees.OWN
+        )
         assert np.flatnonzero(together(play)[:ROWS]).tolist() == [3, 5]
 
 
@@ -116,13 +118,13 @@ def test_any_task_has_one_leaf_more_and_dummies_stand_there(bits: int, seed: int
     plain = draw.task(blocks=[draw.sparse("a"), draw.sparse("b")], max_clients=7)
     task = draw.task(blocks=plain.blocks, max_clients=7, min_contributors=2, lying_clients=0)
     play = Round(task, draw.model(task), seed)
-    grove = play.plant_some(draw.rows(task))
+    client_trees = play.plant_some(draw.rows(task))
     for index, block in task.sparse_blocks():
         forests, before = geometry_of(task, block).forests, geometry_of(plain, block).forests
         for number, (forest, old) in enumerate(zip(forests, before, strict=True)):
             assert (forest.leaves, forest.payload_elements) == (old.leaves + 1, block.width + 1)
             assert forest.bins * (forest.leaves - 1) >= block.rows  # the last leaf is over no row
-            planted = grove.planted[ForestKey(index, number)]
+            planted = client_trees.planted[ForestKey(index, number)]
             assert ((planted.alphas == forest.leaves - 1) == (planted.item < 0)).all()
 
 
@@ -162,9 +164,9 @@ def test_another_count_than_one_is_noticed(
     bits: int, lie: dict[int, int], trees: Trees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play = round_of(bits, selection="fixed" if trees is Trees.SESSION else "adaptive")
-    grove = play.plant({"a": [3, 5]})
+    client_trees = play.plant({"a": [3, 5]})
     if trees is Trees.SESSION:
-        play.submit("anna", grove, update_of([3]))
+        play.submit("anna", client_trees, update_of([3]))
         play.next_epoch()
 
     def told(integers: np.ndarray) -> None:
@@ -172,7 +174,7 @@ def test_another_count_than_one_is_noticed(
             integers[tree] = count
 
     with counting(monkeypatch, told):
-        first, second = play.add(play.submissions("anna", grove, update_of([3, 5]), trees))
+        first, second = play.add(play.submissions("anna", client_trees, update_of([3, 5]), trees))
     assert first != second
 
 
@@ -180,8 +182,8 @@ def test_a_dummy_on_a_row_counts_there_once_for_every_segment_and_stash_slot() -
     """What a malicious client can do: docs/bounds.md says so."""
     play = round_of(block={"stash": 2})
     most = geometry_of(play.task, play.task.sparse(0))
-    grove = play.plant({"a": [3]})
-    moved = on_row(play, grove, 3)
+    client_trees = play.plant({"a": [3]})
+    moved = on_row(play, client_trees, 3)
     first, second = play.add(play.submissions("mallory", moved, update_of([3])))
     assert first == second
     found = together(play)[:ROWS]
@@ -190,7 +192,7 @@ def test_a_dummy_on_a_row_counts_there_once_for_every_segment_and_stash_slot() -
     check_counts(play.task, counts(play), 1)
 
 
-def on_row(play: Round, grove: Grove, row: int) -> Grove:
+def on_row(play: Round, client_trees: ClientTrees, row: int) -> ClientTrees:
     """The same client's trees, those of every segment and stash slot on one row of block a."""
 
     class Greedy:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fsl_async import Dense, MisuseError, Ring, Sparse, Task
-from fsl_async.client.planting import Grove
+from fsl_async.client.planting import ClientTrees
 from fsl_async.derivation import forest_roots
 from fsl_async.server import slicing
 from fsl_async.server.aggregation import Aggregate, Submission
@@ -29,17 +29,17 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slicing, "LEAVES_OF_GROUP", 50)
 
 
-def played(draw: Draw, **changes: object) -> tuple[Round, list[Grove], list[tuple[Submission, Submission]]]:
+def played(draw: Draw, **changes: object) -> tuple[Round, list[ClientTrees], list[tuple[Submission, Submission]]]:
     """A random round and the submissions of three clients."""
     task = draw.task(**changes)
     play = Round(task, draw.model(task), draw.seed)
-    groves, submissions = [], []
+    all_trees, submissions = [], []
     for client in ("anna", "bert", "cleo"):
         rows = draw.rows(task)
-        groves.append(play.plant_some(rows))
-        placed = {name: np.setdiff1d(chosen, groves[-1].deferred.get(name, ())) for name, chosen in rows.items()}
-        submissions.append(play.submissions(client, groves[-1], draw.update(task, placed)))
-    return play, groves, submissions
+        all_trees.append(play.plant_some(rows))
+        placed = {name: np.setdiff1d(chosen, all_trees[-1].deferred.get(name, ())) for name, chosen in rows.items()}
+        submissions.append(play.submissions(client, all_trees[-1], draw.update(task, placed)))
+    return play, all_trees, submissions
 
 
 # ---- cutting
@@ -139,8 +139,8 @@ def test_roots_of_some_bins_are_those_of_all() -> None:
 @in_turn("security", ["verified", "semi-honest"])
 @in_turn("seed", range(8))
 def test_slices_answer_what_the_whole_model_answers(seed: int, security: str) -> None:
-    play, groves, _ = played(Draw(seed, 64, security, most_weights=2**12))
-    queries = [Query(grove.seeds.msk[1], play.query_part(grove)) for grove in groves]
+    play, all_trees, _ = played(Draw(seed, 64, security, most_weights=2**12))
+    queries = [Query(client_trees.seeds.msk[1], play.query_part(client_trees)) for client_trees in all_trees]
     expected = answers(PermutedModel(play.config, 1, play.model), queries)
     sizes = {index: play.model[block.name].dtype.itemsize * block.width for index, block in play.task.sparse_blocks()}
     for count in COUNTS:
@@ -150,9 +150,9 @@ def test_slices_answer_what_the_whole_model_answers(seed: int, security: str) ->
 
 
 def test_an_answer_of_another_slice_is_refused() -> None:
-    play, groves, _ = played(Draw(3, 64, "verified"), blocks=(Sparse("items", rows=3000, select=40),))
+    play, all_trees, _ = played(Draw(3, 64, "verified"), blocks=(Sparse("items", rows=3000, select=40),))
     first, second = slices_of(play.config.shape, 2)
-    queries = [Query(groves[0].seeds.msk[0], play.query_part(groves[0]))]
+    queries = [Query(all_trees[0].seeds.msk[0], play.query_part(all_trees[0]))]
     part = answers(PermutedModel(play.config, 0, play.model, second), queries)
     size = play.model["items"].dtype.itemsize
     with pytest.raises(MisuseError, match="expected answers of"):

@@ -64,8 +64,8 @@ def update_of(play: Round, seen: Seen) -> list[int]:
 @pytest.mark.parametrize("trees", [Trees.OWN, Trees.RETRIEVAL])
 def test_both_vectors_are_shares_of_the_update(bits: int, trees: Trees, seen: Seen) -> None:
     play = round_of(bits)
-    grove = play.plant({name: PAYLOAD[name][0] for name in ("a", "b")})
-    pair = play.submissions("alice", grove, PAYLOAD, trees)
+    client_trees = play.plant({name: PAYLOAD[name][0] for name in ("a", "b")})
+    pair = play.submissions("alice", client_trees, PAYLOAD, trees)
     for server, submission in enumerate(claiming(pair)):
         entry = add(play.aggregates[server], submission)
         assert (len(entry), entry[32:]) == (32 + 18, b"share of the proof")
@@ -82,10 +82,10 @@ def test_both_vectors_are_shares_of_the_update(bits: int, trees: Trees, seen: Se
 
 def test_the_next_epoch_has_its_own_vector(seen: Seen) -> None:
     play = round_of(64)
-    grove = play.plant({name: PAYLOAD[name][0] for name in ("a", "b")})
+    client_trees = play.plant({name: PAYLOAD[name][0] for name in ("a", "b")})
     for factor in (1, 2):
         update = {"d": np.full(5, factor), "b": (PAYLOAD["b"][0], np.full((1, 1), factor))}
-        for server, submission in enumerate(claiming(play.submissions("alice", grove, update))):
+        for server, submission in enumerate(claiming(play.submissions("alice", client_trees, update))):
             add(play.aggregates[server], submission)
         assert sorted(value for value in update_of(play, seen) if value) == [factor] * 6
         play.next_epoch()

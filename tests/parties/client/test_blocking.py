@@ -144,8 +144,8 @@ def test_after_closing_a_call_is_misuse_and_closing_again_is_nothing(town):
 def test_what_a_client_s_attributes_said_can_be_read_after_closing(town):
     with town.connect("anna") as anna:
         take_part(anna)
-        before = (anna.name, anna.round_number, anna.bytes_received, anna.untold)
-    assert (anna.name, anna.round_number, anna.bytes_received, anna.untold) == before
+        before = (anna.name, anna.round_number, anna.bytes_received, anna.unreported)
+    assert (anna.name, anna.round_number, anna.bytes_received, anna.unreported) == before
     assert anna.bytes_sent > 0
     with pytest.raises(MisuseError, match="the client is closed"):
         anna.outcome()

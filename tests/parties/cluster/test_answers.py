@@ -1,4 +1,4 @@
-"""Retrievals that workers answer from slices of the model: right, whoever is killed, stopped or harmed."""
+"""Retrievals that workers answer from slices of the model: right, whoever is killed, stopped or damaged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import trio
 from fsl_async import Ring, Sparse, Task
 from parties import Client
 from parties.cluster.cluster import Reply
-from parties.cluster.station import Station
+from parties.cluster.worker_service import WorkerService
 from parties.events import Warned
 from parties.server.limits import Schedule
 from parties.testing import AtTime, Crash, Fault, SpoiltBlobs, StoppedWorker
@@ -109,7 +109,7 @@ async def test_without_any_worker_a_retrieval_waits(autojump_clock):
 
 
 @pytest.mark.parametrize("harm", ["altered", "missing"])
-async def test_blobs_that_workers_find_harmed_harm_no_answer(autojump_clock, harm):
+async def test_blobs_that_workers_find_damaged_harm_no_answer(autojump_clock, harm):
     async with a_world(SpoiltBlobs("S0.worker-1", 0.0, 60.0, harm), workers=(2, 0)) as made:
         await ask(made)
 
@@ -124,13 +124,13 @@ async def test_blobs_that_workers_find_harmed_harm_no_answer(autojump_clock, har
     ],
 )
 async def test_what_is_no_answer_is_asked_for_again(autojump_clock, monkeypatch, lie, named):
-    plain, lies = Station.perform, ["once"]
+    plain, lies = WorkerService.perform, ["once"]
 
-    async def perform(self: Station, action: str, order: bytes) -> Reply:
+    async def perform(self: WorkerService, action: str, order: bytes) -> Reply:
         reply = await plain(self, action, order)
         return lie(reply) if action == "answer" and lies and lies.pop() else reply
 
-    monkeypatch.setattr(Station, "perform", perform)
+    monkeypatch.setattr(WorkerService, "perform", perform)
     async with a_world(workers=(1, 0)) as made:
         await ask(made)
         told = [event.explanation for _, _, event in made.events if isinstance(event, Warned)]

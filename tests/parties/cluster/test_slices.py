@@ -16,9 +16,9 @@ from fsl_async.protocols.partials import Added, Give, Joined, Leaving, PartialSu
 from fsl_async.server import slicing
 from fsl_async.server.slicing import cell_bytes, slices_within, whole
 from parties import Client
+from parties.cluster.assignments import Assignment, next_join, next_leave
 from parties.cluster.orders import SealOrder, decoded
-from parties.cluster.posts import Post, next_join, next_leave
-from parties.cluster.station import Station
+from parties.cluster.worker_service import WorkerService
 from parties.events import Warned
 from parties.outcome import Done
 from parties.server.limits import Schedule
@@ -101,14 +101,14 @@ def exact(made: World) -> None:
 def sealed(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, int]]:
     """The workers' servers, and the slices that they were told to seal."""
     found: set[tuple[str, int]] = set()
-    plain = Station.perform
+    plain = WorkerService.perform
 
-    async def perform(self: Station, action: str, order: bytes) -> object:
+    async def perform(self: WorkerService, action: str, order: bytes) -> object:
         if action == "seal":
             found.add((self._setup.owner.decode(), decoded(order, SealOrder).slice))
         return await plain(self, action, order)
 
-    monkeypatch.setattr(Station, "perform", perform)
+    monkeypatch.setattr(WorkerService, "perform", perform)
     return found
 
 
@@ -140,7 +140,7 @@ async def test_a_worker_that_is_stopped_keeps_its_slice_from_nobody(autojump_clo
 
 
 @pytest.mark.parametrize("harm", ["altered", "missing"])
-async def test_blobs_that_are_harmed_are_waited_for_in_every_slice(autojump_clock, harm):
+async def test_blobs_that_are_damaged_are_waited_for_in_every_slice(autojump_clock, harm):
     async with a_world(SpoiltBlobs("S0.worker-1", 0.0, 40.0, harm), workers=(2, 0), slices=3) as made:
         await settled(made)
         exact(made)
@@ -188,9 +188,9 @@ def ledgers(*waiting: int, seal: int = 4) -> list[PartialSum]:
 
 def test_the_free_go_where_the_fewest_are() -> None:
     states = ledgers(0, 3, 0)
-    assert next_join(states, ["a", "b"]) == Post("a", 1)
+    assert next_join(states, ["a", "b"]) == Assignment("a", 1)
     states[1] = partials.step(states[1], Joined("a", 2))
-    assert next_join(states, ["a", "b"]) == Post("b", 0)
+    assert next_join(states, ["a", "b"]) == Assignment("b", 0)
     assert next_join(states, ["a"]) is None
 
 
@@ -208,9 +208,9 @@ def test_a_lonely_worker_changes_slices_when_it_is_worth_it_or_all_are_in() -> N
     states = ledgers(1, 2)
     states[0] = partials.step(states[0], Joined("a", 1))
     assert next_leave(states, closed=False) is None
-    assert next_leave(states, closed=True) == Post("a", 0)
+    assert next_leave(states, closed=True) == Assignment("a", 0)
     states[1] = partials.step(states[1], Put(("7", "8", "9")))
-    assert next_leave(states, closed=False) == Post("a", 0)
+    assert next_leave(states, closed=False) == Assignment("a", 0)
     states[0] = partials.step(states[0], Leaving("a"))
     (give,) = [effect for effect in partials.effects(states[0]) if isinstance(effect, Give)]
     states[0] = partials.step(states[0], Added("a", give.order.number, give.order.clients, 1))

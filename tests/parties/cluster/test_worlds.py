@@ -1,4 +1,4 @@
-"""Whole servers whose sums are computed by workers: exact, whoever is killed, stopped or harmed, and whenever."""
+"""Whole servers whose sums are computed by workers: exact, whoever is killed, stopped or damaged, and whenever."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 import trio
 
 from parties.cluster.cluster import Reply
-from parties.cluster.crew import Crew
 from parties.cluster.orders import HelloReport, SealedReport, decoded, encoded
-from parties.cluster.station import Station, StationSetup
+from parties.cluster.worker_pool import WorkerPool
+from parties.cluster.worker_service import WorkerService, WorkerSetup
 from parties.events import Warned
 from parties.outcome import Done
 from parties.server.limits import Schedule
@@ -104,10 +104,10 @@ async def test_blobs_that_workers_find_harmed_are_named_and_waited_for(autojump_
         assert any("the blob round-00000001/parts/client" in line and said in line for line in explanations)
 
 
-class Strange(Station):
+class Strange(WorkerService):
     """A worker of another release, another server or another processor."""
 
-    def __init__(self, setup: StationSetup, **says: object) -> None:
+    def __init__(self, setup: WorkerSetup, **says: object) -> None:
         super().__init__(setup)
         self.says = says
 
@@ -128,8 +128,10 @@ class Strange(Station):
     ],
 )
 async def test_a_worker_that_cannot_be_used_is_refused_by_name(autojump_clock, monkeypatch, says, named):
-    monkeypatch.setattr("parties.testing.world.Station", lambda setup: Strange(setup, **says))
-    monkeypatch.setattr(Crew, "takes_portable", property(lambda crew: False, lambda crew, value: None), raising=False)
+    monkeypatch.setattr("parties.testing.world.WorkerService", lambda setup: Strange(setup, **says))
+    monkeypatch.setattr(
+        WorkerPool, "takes_portable", property(lambda pool: False, lambda pool, value: None), raising=False
+    )
     async with a_world(workers=(1, 0)) as made:
         await trio.sleep(30)
         told = [event.explanation for _, _, event in made.events if isinstance(event, Warned)]
@@ -137,10 +139,10 @@ async def test_a_worker_that_cannot_be_used_is_refused_by_name(autojump_clock, m
         assert told[0].startswith(f"worker S0.worker-1.1 is not used: {named}")
 
 
-class Liar(Station):
+class Liar(WorkerService):
     """A worker whose partials are not what it was told to make."""
 
-    def __init__(self, setup: StationSetup, lie: Callable[[SealedReport], SealedReport], cut: bool) -> None:
+    def __init__(self, setup: WorkerSetup, lie: Callable[[SealedReport], SealedReport], cut: bool) -> None:
         super().__init__(setup)
         self.lie, self.cut, self.lies = lie, cut, 2
 
@@ -165,7 +167,7 @@ class Liar(Station):
 async def test_a_partial_that_is_not_what_was_asked_for_counts_for_nothing(
     autojump_clock, monkeypatch, lie, cut, named
 ):
-    monkeypatch.setattr("parties.testing.world.Station", lambda setup: Liar(setup, lie, cut))
+    monkeypatch.setattr("parties.testing.world.WorkerService", lambda setup: Liar(setup, lie, cut))
     async with a_world(workers=(1, 0)) as made:
         await settled(made)
         exact(made)

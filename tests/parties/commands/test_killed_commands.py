@@ -67,7 +67,7 @@ KILLED = """
     elif point == "before it tells":
         Report.result = dies
     elif point == "after it has told":
-        client.Client.note_told = dies
+        client.Client.mark_reported = dies
     elif point == "its time is over while it waits for the outcome":
         fail_after, outcome, scopes = trio.fail_after, client.Client.outcome, []
 
@@ -249,7 +249,7 @@ def test_an_error_names_the_options_of_the_command_line_on_the_command_line_alon
 class Teller:
     """A client whose earlier submission, or present one, ends in an error; it writes down what is told and noted."""
 
-    untold, pending, bytes_sent = None, 0, 0
+    unreported, pending, bytes_sent = None, 0, 0
 
     def __init__(self, form: str = "json") -> None:
         self.form, self.seen = form, []
@@ -257,7 +257,7 @@ class Teller:
     def failure(self, error: FslError) -> None:
         self.seen.append("told")
 
-    async def note_told(self, *words: bytes) -> None:
+    async def mark_reported(self, *words: bytes) -> None:
         self.seen.append("noted")
 
 
@@ -285,7 +285,7 @@ async def test_only_what_is_sure_is_noted_as_told_and_only_after_it_was(error, s
 
 async def test_a_receipt_with_another_signature_leaves_the_submission_to_be_resumed():
     teller = Teller()
-    teller.untold, teller.pending = SimpleNamespace(mark=b"the same", digest=b""), 1
+    teller.unreported, teller.pending = SimpleNamespace(mark=b"the same", digest=b""), 1
 
     async def resume() -> None:
         raise PeerViolationError("S0", "signed its receipt with another key than the pinned one")

@@ -27,7 +27,7 @@ from parties.events import ServerEvent
 from parties.server.replies import RequestRefusedError
 from parties.server.round import combining
 from parties.server.sessions import Sessions
-from parties.storage.blobs.blobs import HarmedBlobError
+from parties.storage.blobs.blobs import DamagedBlobError
 from parties.storage.store import MemoryStore
 from tests import ROOT
 from tests.support.plaintext import (
@@ -330,7 +330,7 @@ async def test_a_server_takes_epochs_that_rise_and_one_hint_for_each() -> None:
 async def test_trees_that_are_lost_end_their_session_and_no_other() -> None:
     async def half_lost(client: str) -> Submission:
         if client == "ada":
-            raise HarmedBlobError("the blob with ada's trees is missing")
+            raise DamagedBlobError("the blob with ada's trees is missing")
         return await a_submission(client)
 
     warned: list[ServerEvent] = []

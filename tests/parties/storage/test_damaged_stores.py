@@ -17,7 +17,7 @@ from parties.client import state as client_state
 from parties.client.session import StoredSession
 from parties.client.state import ClientState
 from parties.client.submission import StoredDraft
-from parties.client.trees import Planting, StoredPlanting
+from parties.client.trees import MadeTrees, StoredTrees
 from parties.compute import InlineLane
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
@@ -184,7 +184,7 @@ async def _owner_with(task: bytes) -> MemoryStore:
     ids=["too high", "twice", "too many", "cut"],
 )
 async def test_rows_that_no_client_has_are_the_stores_error(rows, words):
-    kept = Planting.fresh(CONFIG, {0: np.array([1, 5], np.uint32)}, bytes).stored()
+    kept = MadeTrees.fresh(CONFIG, {0: np.array([1, 5], np.uint32)}, bytes).stored()
     store = await _with_session(msgspec.structs.replace(kept, rows={0: rows}))
     with pytest.raises(StorageError, match=f"this client's state cannot be read: .*{words}"):
         await _client(store)
@@ -192,7 +192,7 @@ async def test_rows_that_no_client_has_are_the_stores_error(rows, words):
 
 async def test_trees_of_another_task_are_the_stores_error():
     larger = msgspec.structs.replace(TASK, blocks=(Sparse("items", rows=2**31, select=2**20), TASK.blocks[1]))
-    kept = Planting.fresh(CONFIG, {0: np.array([1, 5], np.uint32)}, bytes).stored()
+    kept = MadeTrees.fresh(CONFIG, {0: np.array([1, 5], np.uint32)}, bytes).stored()
     config = msgspec.structs.replace(CONFIG, task=larger)
     store = await _with_session(msgspec.structs.replace(kept, config=config.canonical()))
     with pytest.raises(StorageError, match="it has trees of another task"):
@@ -255,7 +255,7 @@ STORED = [
         StoredSubmission,
         StoredSession,
         StoredDraft,
-        StoredPlanting,
+        StoredTrees,
         epochs.Session,
     ),
     *(event for _, event in ssa.TRANSITIONS),

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from fsl_async import Ring, Sparse, Task
-from fsl_async.client.planting import Grove
+from fsl_async.client.planting import ClientTrees
 from fsl_async.client.upload import read_answers
 from fsl_async.errors import PeerViolationError, WrongAnswerError
 from fsl_async.server.retrieval import PermutedModel, Query
@@ -24,28 +24,28 @@ MODEL = {"items": np.arange(60, dtype=np.float32).reshape(20, 3)}
 
 
 @cache
-def _asked() -> tuple[Round, Grove, tuple[bytes, bytes]]:
+def _asked() -> tuple[Round, ClientTrees, tuple[bytes, bytes]]:
     made = Round(TASK, MODEL, 1)
-    grove = made.plant({"items": [3, 7]})
+    client_trees = made.plant({"items": [3, 7]})
     answers = []
     for server in (0, 1):
         work = PermutedModel(made.config, server, MODEL).begin(
-            [Query(grove.seeds.msk[server], made.query_part(grove))], 1
+            [Query(client_trees.seeds.msk[server], made.query_part(client_trees))], 1
         )
         run([*work.selecting, *work.answering])
         answers.append(work.finish()[0].tobytes())
-    return made, grove, (answers[0], answers[1])
+    return made, client_trees, (answers[0], answers[1])
 
 
 def _read(data: bytes) -> None:
     """As S1's answer, beside the honest one of S0; what is read is the model's."""
-    made, grove, (first, _) = _asked()
+    made, client_trees, (first, _) = _asked()
     try:
-        found = read_answers(made.config, grove, (memoryview(first), memoryview(data)))
+        found = read_answers(made.config, client_trees, (memoryview(first), memoryview(data)))
     except WrongAnswerError:
         assert data != _asked()[2][1]
         return
-    assert np.array_equal(found[0], MODEL["items"][grove.rows[0]])
+    assert np.array_equal(found[0], MODEL["items"][client_trees.rows[0]])
 
 
 PARSERS = (

@@ -264,7 +264,7 @@ def _sampling_event(source: Bytes) -> Event:
     return (sampling.PeerAsked if kind else sampling.Frozen)(names)
 
 
-DRAWING = sampling.Terms(number=3, server=0, sample=0.7, minimum=2, most=6, secret=key(1))
+DRAWING = sampling.DrawTerms(number=3, server=0, sample=0.7, minimum=2, most=6, secret=key(1))
 
 
 def _step_sampling(state: sampling.Sampling, event: Event) -> sampling.Sampling:

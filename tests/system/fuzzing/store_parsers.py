@@ -22,7 +22,7 @@ from fsl_async.wire.public_part import Layout, Trees, dense_bytes
 from parties.client.session import StoredSession
 from parties.client.state import ClientState
 from parties.client.submission import Header, StoredDraft
-from parties.client.trees import Planting
+from parties.client.trees import MadeTrees
 from parties.identity.registry import Registry
 from parties.server.admission import Anyone, Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
@@ -104,9 +104,9 @@ SUBMISSIONS = (
 )
 
 
-def _planting() -> Planting:
+def _planting() -> MadeTrees:
     rows = {0: np.array([1, 5, 9], dtype=np.uint32)}
-    return Planting.fresh(CONFIG, rows, repeating(40))
+    return MadeTrees.fresh(CONFIG, rows, repeating(40))
 
 
 def _sessions_of_client() -> list[bytes]:

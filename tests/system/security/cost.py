@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fsl_async import Ring, Sparse, Task, kernels
-from fsl_async.client.planting import Grove, MasterSeeds, plant
+from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
 from fsl_async.client.upload import submission_part
 from fsl_async.config import RoundConfig
 from fsl_async.geometry import geometry_of
@@ -42,7 +42,7 @@ def tasks(rows: int, select: int, bits: int, width: int) -> tuple[Task, Task]:
     return first, second
 
 
-def planted(config: RoundConfig) -> Grove:
+def planted(config: RoundConfig) -> ClientTrees:
     rng = np.random.default_rng(1)
     block = config.task.sparse(0)
     rows = rng.choice(block.rows, block.select, replace=False).astype(np.uint32)
@@ -50,11 +50,11 @@ def planted(config: RoundConfig) -> Grove:
 
 
 def submitted(config: RoundConfig) -> Submission:
-    grove = planted(config)
-    data = memoryview(submission_part(config, "alice", grove, {}, Trees.OWN))
+    client_trees = planted(config)
+    data = memoryview(submission_part(config, "alice", client_trees, {}, Trees.OWN))
     part = Part(Layout.submission(config.shape, Trees.OWN), data)
-    commitments = grove.seeds.commitments(config.round_id(), "alice")
-    return Submission("alice", grove.seeds.msk[0], commitments, grove.digest, part, part, memoryview(b""))
+    commitments = client_trees.seeds.commitments(config.round_id(), "alice")
+    return Submission("alice", client_trees.seeds.msk[0], commitments, client_trees.digest, part, part, memoryview(b""))
 
 
 def adding(config: RoundConfig) -> Callable[[], None]:

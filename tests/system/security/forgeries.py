@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from fsl_async import Ring, Sparse, Task, kernels
-from fsl_async.client.planting import Grove, MasterSeeds, plant
+from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
 from fsl_async.client.upload import submission_part
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
 from fsl_async.derivation import expansion_keys, forest_roots, seed_commitment, tag_keys, tree_digest
@@ -265,7 +265,7 @@ class Workshop:
     def randomness(self, size: int) -> bytes:
         return self.rng.bytes(size)
 
-    def grove(self, config: RoundConfig, *, rows: bool = True) -> Grove:
+    def client_trees(self, config: RoundConfig, *, rows: bool = True) -> ClientTrees:
         """Trees for a random selection, of as many rows as may be, or of none."""
         chosen = {
             index: self.rng.choice(block.rows, block.select if rows else 0, replace=False).astype(np.uint32)
@@ -275,18 +275,18 @@ class Workshop:
 
     def submission(self, config: RoundConfig, client: str = ALICE, *, rows: bool = True) -> Forgery:
         """What an honest client submits in a round."""
-        grove = self.grove(config, rows=rows)
+        client_trees = self.client_trees(config, rows=rows)
         updates = {
-            index: (grove.rows[index], config.shape.ring.zeros(len(grove.rows[index]), block.width))
+            index: (client_trees.rows[index], config.shape.ring.zeros(len(client_trees.rows[index]), block.width))
             for index, block in config.shape.sparse_blocks()
         }
-        part = submission_part(config, client, grove, updates, Trees.OWN)
+        part = submission_part(config, client, client_trees, updates, Trees.OWN)
         pieces = Layout.submission(config.shape, Trees.OWN).split(memoryview(part))
         grown = {
             key: Grown.read(forest, pieces[key, "tree"], pieces[key, "proof"])
             for key, forest in forests_of(config.shape)
         }
-        return Forgery(config, client, grove.seeds.msk, grown, bytes(part))
+        return Forgery(config, client, client_trees.seeds.msk, grown, bytes(part))
 
     def attempts(self, malformation: Malformation) -> Iterator[Forgery]:
         """Attempts of one kind without end; now and then one is sound, where only leaves beyond the bin are spoilt."""

@@ -452,11 +452,11 @@ GUARDS = (
     Guard(
         "a dense mask hides one payload",
         UPLOAD,
-        "dense_mask(config.shape, grove.seeds.msk[1 - carrier], config.epoch, salt)",
-        'dense_mask(config.shape, grove.seeds.msk[1 - carrier], config.epoch, b"")',
+        "dense_mask(config.shape, client_trees.seeds.msk[1 - carrier], config.epoch, salt)",
+        'dense_mask(config.shape, client_trees.seeds.msk[1 - carrier], config.epoch, b"")',
         (REPETITION,),
     ),
-    Guard("a salt is nobody's to guess", UPLOAD, 'key=b"".join(grove.seeds.msk))', 'key=b"")', (REPETITION,)),
+    Guard("a salt is nobody's to guess", UPLOAD, 'key=b"".join(client_trees.seeds.msk))', 'key=b"")', (REPETITION,)),
     Guard(
         "rows outside a union are left out in silence",
         SUBMITTING,
@@ -481,8 +481,8 @@ GUARDS = (
     Guard(
         "a mask hides one payload of rows that move plainly",
         UPLOAD,
-        '_salt(config, grove, b"dense", elements)',
-        '_salt(config, grove, b"dense", _dense(config.shape, dense, {}))',
+        '_salt(config, client_trees, b"dense", elements)',
+        '_salt(config, client_trees, b"dense", _dense(config.shape, dense, {}))',
         (REPETITION,),
     ),
     Guard(
@@ -495,7 +495,7 @@ GUARDS = (
     Guard(
         "rows that move plainly may be updated only where they were retrieved",
         UPLOAD,
-        "            _places_among(grove.rows[index], rows, block.name, config.task)\n",
+        "            _places_among(client_trees.rows[index], rows, block.name, config.task)\n",
         "",
         (PLAIN,),
     ),

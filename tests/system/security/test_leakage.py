@@ -268,9 +268,9 @@ def gathered(security: str, bits: int, seed: int) -> dict[str, bytes]:
         found.setdefault(kind, bytearray()).extend(data)
 
     for _ in range(120):
-        grove = plant(config, {0: rows}, MasterSeeds.fresh(rng.bytes), rng.bytes)
+        client_trees = plant(config, {0: rows}, MasterSeeds.fresh(rng.bytes), rng.bytes)
         ones = task.ring.encode(RingIntegers(np.ones((6, blocks[0].width), dtype=np.int64)), 2**20, "ones")
-        part = submission_part(config, "alice", grove, {0: (rows, ones)}, Trees.OWN)
+        part = submission_part(config, "alice", client_trees, {0: (rows, ones)}, Trees.OWN)
         pieces = Layout.submission(task, Trees.OWN).split(memoryview(part))
         for key, _ in forests_of(task):
             add("correction words", bytes(pieces[key, "tree"]))
@@ -278,13 +278,13 @@ def gathered(security: str, bits: int, seed: int) -> dict[str, bytes]:
             if security == "verified":
                 add("tag corrections", bytes(pieces[key, "proof"]))
         head = task.ring.encode(RingIntegers(np.full(64, 5)), 2**20, "head")
-        add("dense shares", dense_shares(config, grove, 0, {0: head})[0])
-        retrieval = Part(Layout.retrieval(task), memoryview(retrieval_part(config, grove)))
+        add("dense shares", dense_shares(config, client_trees, 0, {0: head})[0])
+        retrieval = Part(Layout.retrieval(task), memoryview(retrieval_part(config, client_trees)))
         select = retrieval.layout.split(retrieval.data)[ForestKey(0, 0), "select"]
         if select:
             add("selection hints", bytes(select[:-1]))  # the last byte may be padded
         for server, shelf in enumerate(shelves):
-            query = Query(grove.seeds.msk[server], retrieval)
+            query = Query(client_trees.seeds.msk[server], retrieval)
             work = shelf.begin([query], 1)
             run(work.selecting)
             run(work.answering)

@@ -35,10 +35,10 @@ def round_() -> Round:
     return Round(TASK, model, seed=5)
 
 
-def hints(round_: Round, grove, value: int, trees: Trees = Trees.SESSION) -> dict[str, np.ndarray]:
+def hints(round_: Round, client_trees, value: int, trees: Trees = Trees.SESSION) -> dict[str, np.ndarray]:
     """Salts and hints of a submission of one value in every row."""
     elements = TASK.ring.encode(np.full((len(ROWS), 2), value), TASK.largest_integer)
-    part = submission_part(round_.config, "ada", grove, {0: (ROWS, elements)}, trees)
+    part = submission_part(round_.config, "ada", client_trees, {0: (ROWS, elements)}, trees)
     found = {"salt": [], "hint": []}
     for (_, kind), piece in Layout.submission(TASK, trees).split(memoryview(part)).items():
         found.setdefault(kind, []).append(np.frombuffer(piece, np.uint8))
@@ -47,8 +47,8 @@ def hints(round_: Round, grove, value: int, trees: Trees = Trees.SESSION) -> dic
 
 @pytest.mark.parametrize("trees", list(Trees))
 def test_other_values_on_the_same_trees_are_hidden_by_other_masks(round_: Round, trees: Trees) -> None:
-    grove = round_.plant({"words": ROWS})
-    first, second = hints(round_, grove, 1, trees), hints(round_, grove, 2, trees)
+    client_trees = round_.plant({"words": ROWS})
+    first, second = hints(round_, client_trees, 1, trees), hints(round_, client_trees, 2, trees)
     assert not np.array_equal(first["salt"], second["salt"])
     elements = [part["hint"].view("<u8").reshape(-1, 2) for part in (first, second)]
     assert len(elements[0]) == sum(forest.trees for _, forest in forests_of(TASK))
@@ -57,24 +57,24 @@ def test_other_values_on_the_same_trees_are_hidden_by_other_masks(round_: Round,
 
 
 def test_the_same_values_on_the_same_trees_are_the_same_bytes(round_: Round) -> None:
-    grove = round_.plant({"words": ROWS})
-    first, second = hints(round_, grove, 1), hints(round_, grove, 1)
+    client_trees = round_.plant({"words": ROWS})
+    first, second = hints(round_, client_trees, 1), hints(round_, client_trees, 1)
     assert all(np.array_equal(first[kind], second[kind]) for kind in ("salt", "hint"))
 
 
 def test_dense_values_too(round_: Round) -> None:
-    grove = round_.plant({"words": ROWS})
+    client_trees = round_.plant({"words": ROWS})
     shares = []
     for value in (1, 2, 1):
         dense = {0: TASK.ring.encode(np.full(8, value), TASK.largest_integer)}
-        shares.append(np.frombuffer(dense_shares(round_.config, grove, 0, dense)[0], "<u8"))
+        shares.append(np.frombuffer(dense_shares(round_.config, client_trees, 0, dense)[0], "<u8"))
     assert np.array_equal(shares[0], shares[2])
     assert not np.isin(shares[1] - shares[0], np.array([0, 1], dtype=np.uint64)).any()
 
 
 def test_values_of_rows_that_move_plainly_too(round_: Round) -> None:
     """Beside dense values that are the same both times."""
-    grove = round_.plant({"words": ROWS})
+    client_trees = round_.plant({"words": ROWS})
     config = replaced(
         round_.config, union=(UnionBlock("words", 3, bytes(32)),), plain=(BlockModel("words", "f4", bytes(32)),)
     )
@@ -82,7 +82,7 @@ def test_values_of_rows_that_move_plainly_too(round_: Round) -> None:
     shares = []
     for value in (1, 2, 1):
         plain = {0: TASK.ring.encode(np.full(6, value), TASK.largest_integer)}
-        shares.append(np.frombuffer(dense_shares(config, grove, 0, dense, plain)[0], "<u8"))
+        shares.append(np.frombuffer(dense_shares(config, client_trees, 0, dense, plain)[0], "<u8"))
     assert len(shares[0]) == 8 + 6
     assert np.array_equal(shares[0], shares[2])
     assert not np.isin(shares[1] - shares[0], np.array([0, 1], dtype=np.uint64)).any()
@@ -90,10 +90,10 @@ def test_values_of_rows_that_move_plainly_too(round_: Round) -> None:
 
 @pytest.mark.parametrize("server", [0, 1])
 def test_a_salt_cannot_be_found_from_one_server_s_seed_and_a_guess_of_the_values(round_: Round, server: int) -> None:
-    grove = round_.plant({"words": ROWS})
-    seeds = list(grove.seeds.msk)
+    client_trees = round_.plant({"words": ROWS})
+    seeds = list(client_trees.seeds.msk)
     seeds[server] = bytes(16)
-    other = replace(grove, seeds=MasterSeeds((seeds[0], seeds[1])))
-    assert not np.array_equal(hints(round_, grove, 1)["salt"], hints(round_, other, 1)["salt"])
+    other = replace(client_trees, seeds=MasterSeeds((seeds[0], seeds[1])))
+    assert not np.array_equal(hints(round_, client_trees, 1)["salt"], hints(round_, other, 1)["salt"])
     dense = {0: TASK.ring.encode(np.full(8, 1), TASK.largest_integer)}
-    assert dense_shares(round_.config, grove, 0, dense)[1] != dense_shares(round_.config, other, 0, dense)[1]
+    assert dense_shares(round_.config, client_trees, 0, dense)[1] != dense_shares(round_.config, other, 0, dense)[1]

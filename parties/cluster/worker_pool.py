@@ -19,7 +19,7 @@ from parties.cluster.orders import HelloReport, decoded
 from parties.concurrency import RecurringEvent
 from parties.events import Observer, Warned, unobserved
 
-__all__ = ["PAUSE", "PORTABLE", "Crew", "Hand", "Listener", "unfit"]
+__all__ = ["PAUSE", "PORTABLE", "Listener", "PooledWorker", "WorkerPool", "unfit"]
 
 _log = logging.getLogger("parties.cluster")
 
@@ -30,7 +30,7 @@ PORTABLE = "portable"
 
 
 @dataclass(frozen=True)
-class Hand:
+class PooledWorker:
     """A worker that is used.
 
     Attributes:
@@ -57,7 +57,7 @@ class Listener:
         lost: called with the name of one that is gone.
     """
 
-    joined: Callable[[Hand], None]
+    joined: Callable[[PooledWorker], None]
     lost: Callable[[str], None]
 
 
@@ -72,7 +72,7 @@ def unfit(report: HelloReport, release: str, owner: bytes, *, takes_portable: bo
     return ""
 
 
-class Crew:
+class WorkerPool:
     """Keeps the workers of one cluster at hand.
 
     Args:
@@ -84,12 +84,12 @@ class Crew:
         observe: hears of what an operator should look at.
         connected: whether the cluster is connected.
         takes_portable: whether kernels without AES are taken, because the server has no others.
-        hands: the workers that are used, by name.
+        workers: the workers that are used, by name.
     """
 
     def __init__(self, cluster: Cluster, owner: bytes, release: str) -> None:
         self.connected = False
-        self.hands: dict[str, Hand] = {}
+        self.workers: dict[str, PooledWorker] = {}
         self._cluster = cluster
         self._owner = owner
         self._release = release
@@ -118,15 +118,15 @@ class Crew:
         """Within this context a listener hears of the workers, first of those that are there."""
         self._listeners.append(listener)
         try:
-            for hand in self.hands.values():
-                listener.joined(hand)
+            for pooled in self.workers.values():
+                listener.joined(pooled)
             yield
         finally:
             self._listeners.remove(listener)
 
     async def wait_for_hands(self) -> None:
         """Wait until there is a worker."""
-        while not self.hands:
+        while not self.workers:
             await self._met.wait()
 
     async def call(self, worker: str, action: str, order: bytes) -> Reply:
@@ -135,7 +135,7 @@ class Crew:
 
     def dismiss(self, worker: str, why: str) -> None:
         """A worker has failed: it is not used for a while."""
-        if worker in self.hands:
+        if worker in self.workers:
             self.observe(Warned(about="compute", explanation=f"worker {worker} has failed: {why}"))
             self._lose(worker)
             self._meet(worker, PAUSE)
@@ -152,14 +152,14 @@ class Crew:
             _log.info("connected with the cluster at %s: %d workers", self._cluster.where, len(members))
         self.connected, self._told, self._members = True, "", dict(members)
         self._refused &= members.keys()
-        for name in [name for name in self.hands if name not in members]:
+        for name in [name for name in self.workers if name not in members]:
             _log.warning("worker %s is gone: what it held is given out again", name)
             self._lose(name)
-        for name in sorted(members.keys() - self.hands.keys() - self._greeting - self._refused):
+        for name in sorted(members.keys() - self.workers.keys() - self._greeting - self._refused):
             self._meet(name)
 
     def _lose(self, name: str) -> None:
-        del self.hands[name]
+        del self.workers[name]
         for listener in self._listeners:
             listener.lost(name)
 
@@ -190,11 +190,13 @@ class Crew:
         if wrong := unfit(report, self._release, self._owner, takes_portable=self.takes_portable):
             self._refuse(name, wrong)
             return
-        hand = self.hands[name] = Hand(name, self._members[name], report.key, max(1, report.threads), report.memory)
-        _log.info("worker %s on %s computes with %d threads", name, hand.host, hand.threads)
+        pooled = self.workers[name] = PooledWorker(
+            name, self._members[name], report.key, max(1, report.threads), report.memory
+        )
+        _log.info("worker %s on %s computes with %d threads", name, pooled.host, pooled.threads)
         self._met.set()
         for listener in self._listeners:
-            listener.joined(hand)
+            listener.joined(pooled)
 
     def _refuse(self, name: str, why: str) -> None:
         self._refused.add(name)

@@ -60,7 +60,7 @@ from parties.server.round.reading import ReadBack, StoredSubmission, SubmissionR
 from parties.server.store_layout import RequestKey, part_name, round_prefix
 from parties.storage.blobs.blobs import Blobs
 
-__all__ = ["ACTIONS", "Answering", "Station", "StationSetup"]
+__all__ = ["ACTIONS", "Answering", "WorkerService", "WorkerSetup"]
 
 
 class _ModelKey(NamedTuple):
@@ -94,17 +94,17 @@ class Answering:
             StorageError: the model is missing or altered.
         """
         permuted = await self._laid_out(asked, config)
-        harmed: dict[int, str] = {}
+        damaged: dict[int, str] = {}
         queries: list[Query] = []
         for place, stored in enumerate(asked.queries):
             try:
                 queries.append(await self._query(stored, config))
             except StorageError as error:
-                harmed[place] = str(error)
+                damaged[place] = str(error)
         work = await self._lane.run(partial(permuted.begin, queries, self._lane.threads))
         for jobs in (work.selecting, work.answering):
             await self._lane.run_all(jobs)
-        return Reply(encoded(AnsweredReport(harmed=harmed)), [await self._lane.run(work.finish)])
+        return Reply(encoded(AnsweredReport(damaged=damaged)), [await self._lane.run(work.finish)])
 
     def forget(self, life: bytes, number: int) -> None:
         """Forget the models of other lives of the server, and those with a smaller number."""
@@ -151,7 +151,7 @@ SHOWN = 64
 
 
 @dataclass(frozen=True)
-class StationSetup:
+class WorkerSetup:
     """What a worker is made of.
 
     Attributes:
@@ -192,14 +192,14 @@ class _Partial:
     done: dict[int, bytes] = field(default_factory=dict)
 
 
-class Station:
+class WorkerService:
     """Does what its server tells it.
 
     Args:
         setup: what it is made of.
     """
 
-    def __init__(self, setup: StationSetup) -> None:
+    def __init__(self, setup: WorkerSetup) -> None:
         self._setup = setup
         self._answering = Answering(setup.blobs, setup.lane)
         self._partials: dict[PartialKey, _Partial] = {}
@@ -252,17 +252,17 @@ class Station:
         config = self._config(asked.brief)
         into = await self._partial(asked, config)
         if asked.number not in into.done:
-            harmed: dict[str, str] = {}
+            damaged: dict[str, str] = {}
             entries: dict[str, bytes] = {}
             seconds, most = 0.0, at_once(config.shape, self._setup.lane.threads)
             for first in range(0, len(asked.submissions), most):
                 some = asked.submissions[first : first + most]
-                found = await self._read(asked, config, some, harmed)
+                found = await self._read(asked, config, some, damaged)
                 async with self._adding:
                     started = self._setup.clock()
                     entries |= await self._add_batch(into, asked.number, found)
                     seconds += self._setup.clock() - started
-            into.done.setdefault(asked.number, encoded(AddedReport(entries=entries, harmed=harmed, seconds=seconds)))
+            into.done.setdefault(asked.number, encoded(AddedReport(entries=entries, damaged=damaged, seconds=seconds)))
         return Reply(into.done[asked.number])
 
     async def _add_batch(self, into: _Partial, number: int, found: Sequence[Submission]) -> dict[str, bytes]:
@@ -295,7 +295,7 @@ class Station:
     # ---- reading
 
     async def _read(
-        self, asked: AddOrder, config: RoundConfig, some: Sequence[StoredSubmission], harmed: dict[str, str]
+        self, asked: AddOrder, config: RoundConfig, some: Sequence[StoredSubmission], damaged: dict[str, str]
     ) -> list[Submission]:
         """Those of some submissions whose bulk is there and as it was put; of the others, why not."""
         reader = self._reader(config, asked.sessions, {each.client: each for each in asked.submissions})
@@ -307,7 +307,7 @@ class Station:
                 try:
                     found[stored.client] = await reader.read(stored)
                 except StorageError as error:
-                    harmed[stored.client] = str(error)
+                    damaged[stored.client] = str(error)
 
         async with trio.open_nursery() as nursery:
             for stored in some:

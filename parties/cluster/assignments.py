@@ -13,17 +13,17 @@ from typing import NamedTuple
 
 from fsl_async.protocols.partials import PartialSum, Settled, Worker
 
-__all__ = ["Post", "next_join", "next_leave"]
+__all__ = ["Assignment", "next_join", "next_leave"]
 
 
-class Post(NamedTuple):
+class Assignment(NamedTuple):
     """A worker, and the number of a slice."""
 
     worker: str
     slice: int
 
 
-def next_join(ledgers: Sequence[PartialSum], fit: Collection[str]) -> Post | None:
+def next_join(ledgers: Sequence[PartialSum], fit: Collection[str]) -> Assignment | None:
     """Where a free worker goes next; None if nobody is free, or nothing is left to do.
 
     Args:
@@ -35,10 +35,12 @@ def next_join(ledgers: Sequence[PartialSum], fit: Collection[str]) -> Post | Non
     unsettled = [number for number, ledger in enumerate(ledgers) if not isinstance(ledger, Settled)]
     if not free or not unsettled:
         return None
-    return Post(free[0], min(unsettled, key=lambda number: (len(_at_work(ledgers[number])), -_waits(ledgers[number]))))
+    return Assignment(
+        free[0], min(unsettled, key=lambda number: (len(_at_work(ledgers[number])), -_waits(ledgers[number])))
+    )
 
 
-def next_leave(ledgers: Sequence[PartialSum], *, closed: bool) -> Post | None:
+def next_leave(ledgers: Sequence[PartialSum], *, closed: bool) -> Assignment | None:
     """Who should leave which slice, for one that nobody works on; None if all is well, or somebody leaves already.
 
     Args:
@@ -58,8 +60,8 @@ def next_leave(ledgers: Sequence[PartialSum], *, closed: bool) -> Post | None:
     if not donors:
         return None
     number, donor = max(donors, key=lambda found: (len(_at_work(found[1])), -_waits(found[1])))
-    hands = _at_work(donor)
-    return Post(min(hands, key=lambda name: len(hands[name].orders)), number)
+    working = _at_work(donor)
+    return Assignment(min(working, key=lambda name: len(working[name].orders)), number)
 
 
 def _may_leave(ledger: PartialSum, longest: int, *, closed: bool) -> bool:
