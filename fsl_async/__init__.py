@@ -25,16 +25,4 @@ if TYPE_CHECKING:
     from fsl_async.task import Dense as Dense, Sparse as Sparse, Task as Task
     from fsl_async.wire.codec import Message as Message, MessageSet as MessageSet
 else:
-    __all__, __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "fsl_async": "udpf",
-            "fsl_async.errors": "BoundExceededError ChannelError FslError MisuseError PeerViolationError "
-            "StorageError WrongAnswerError",
-            "fsl_async.privacy.accounting": "Privacy",
-            "fsl_async.ring": "Ring RingIntegers",
-            "fsl_async.server_rules": "Adam Momentum RoundFacts Sgd",
-            "fsl_async.task": "Dense Sparse Task",
-            "fsl_async.wire.codec": "Message MessageSet",
-        },
-    )
+    __all__, __getattr__, __dir__ = lazy(__name__)

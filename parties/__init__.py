@@ -76,37 +76,4 @@ if TYPE_CHECKING:
         StoreLostError as StoreLostError,
     )
 else:
-    __all__, __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "parties": "aio",
-            "parties.client.blocking": "BlockingClient",
-            "parties.client.client": "Client",
-            "parties.client.setup": "ClientSetup",
-            "parties.compute": "ComputeLane InlineLane ThreadLane",
-            "parties.deployment.connecting": "connect connect_blocking",
-            "parties.deployment.server": "server_setup",
-            "parties.errors": (
-                "AlreadyCountedError BeganAnewError BudgetSpentError ClientEndedError NoUnionError NotDrawnError "
-                "OtherCountedError OutcomeUnknownError OutcomesDifferError RequestDeniedError RoundClosedError "
-                "ServerBusyError StillInDoubtError SumRefusedError"
-            ),
-            "parties.files.models": "load_model save_model",
-            "parties.host": "Host",
-            "parties.identity.keys": "Identity PublicIdentity",
-            "parties.identity.registry": "Registry",
-            "parties.identity.tokens": "TokenBook",
-            "parties.outcome": "ClientOutcome PrivacySpent RoundOutcome SubmissionReceipt",
-            "parties.server.admission": "Anyone ListOnly WithToken",
-            "parties.server.limits": "ConversationLimits Schedule",
-            "parties.server.server": "Server",
-            "parties.server.setup": "ServerSetup",
-            "parties.settings.writing": "free_addresses write_deployment",
-            "parties.simulation.blocking": "BlockingNetwork simulate_blocking",
-            "parties.peers": "MessageChannel Peer dial_peer serve_peers",
-            "parties.simulation.network": "Network simulate",
-            "parties.storage.journal": "Journal",
-            "parties.storage.sqlite_store": "SqliteStore",
-            "parties.storage.store": "Change DiskFullError Erase Keep MemoryStore Put Record Store StoreLostError",
-        },
-    )
+    __all__, __getattr__, __dir__ = lazy(__name__)

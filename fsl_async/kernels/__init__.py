@@ -64,29 +64,4 @@ if TYPE_CHECKING:
     )
     from fsl_async.kernels.trees.walk import GROUP as GROUP
 else:
-    __all__, __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "fsl_async.kernels.aes": "active_isa encrypt_blocks hash_blocks key_schedule keystream select_isa",
-            "fsl_async.kernels.arrays": "Blocks",
-            "fsl_async.kernels.gaussian": "NOISE_CHUNK discrete_gaussian",
-            "fsl_async.kernels.bounds.combination": "combine",
-            "fsl_async.kernels.bounds.projection": "project",
-            "fsl_async.kernels.rows.cuckoo": "Placement place",
-            "fsl_async.kernels.rows.permutation": "Permutation",
-            "fsl_async.kernels.rows.segments": "fold payload_of_planes payload_planes permuted_model select_rows",
-            "fsl_async.kernels.rows.shelves": "tag_words",
-            "fsl_async.kernels.rows.tagging": "answers_match finish_tags",
-            "fsl_async.kernels.selftest": "KernelFaultError",
-            "fsl_async.kernels.simd.isa": "Keys isa_names",
-            "fsl_async.kernels.trees.answering": "answer_tagged",
-            "fsl_async.kernels.trees.evaluation": (
-                "Evaluation OnRange Selection Verification add_leaves adder evaluate_add evaluate_leaves "
-                "evaluate_select evaluate_verified verifying_adder"
-            ),
-            "fsl_async.kernels.trees.generation": "Tree generate make_hints make_select_hints tag_corrections",
-            "fsl_async.kernels.trees.totals": "NO_TOTALS AskedTotals Totals",
-            "fsl_async.kernels.trees.union_evaluation": "Places choose_places evaluate_places places_adder",
-            "fsl_async.kernels.trees.walk": "GROUP",
-        },
-    )
+    __all__, __getattr__, __dir__ = lazy(__name__)

@@ -51,22 +51,4 @@ if TYPE_CHECKING:
     from parties.testing.surroundings import HorizonError as HorizonError
     from parties.testing.world import World as World
 else:
-    __all__, __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "fsl_async.randomness": "SeededSource",
-            "parties.simulation.scheduling": "seeded_scheduling",
-            "parties.testing.blobs": "BlobDisk BlobFaults SimulatedBlobs",
-            "parties.testing.chart": "Chart",
-            "parties.testing.disk": "Disk DiskFaults DiskStore",
-            "parties.testing.faults": (
-                "AtCommit AtPeerTransition AtSend AtTime AtTransition AtWrite BrokenWrite CALM Crash Cut "
-                "Delay FullDisk Partition SkewedClock SlowDisk SpoiltBlobs"
-            ),
-            "parties.testing.lab": "Laboratory every_crash laboratory",
-            "parties.testing.round_faults": "AbortRound CloseNow Fault StoppedWorker",
-            "parties.testing.processes": "Ended",
-            "parties.testing.surroundings": "HorizonError",
-            "parties.testing.world": "World",
-        },
-    )
+    __all__, __getattr__, __dir__ = lazy(__name__)
