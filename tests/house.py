@@ -57,7 +57,7 @@ def counts() -> list[Count]:
     return [
         Count("lines of the packages", lines(product), 77_638, 72_000),
         Count("files of the packages", len(product), 463, 470),
-        Count("lines of the core", lines(core), 62_263, 48_000),
+        Count("lines of the core", lines(core), 62_250, 48_000),
         Count("lines of the tests", lines(tests), 77_594, 70_000),
         Count("classes of the packages", sum(map(classes, product)), 1_040, 950),
         Count("floors of parties", floors(), 8, 8),
