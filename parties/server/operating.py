@@ -217,7 +217,7 @@ class OperatedServer:
         report = await self.rounds.until_settled(run)
         match report.ending:
             case Done():
-                return run.outcome()
+                return run.driver.outcome()
             case Aborted(explanation=explanation):
                 raise FslError(f"round {report.number} was aborted: {explanation}")
             case SumRefused(explanation=explanation):
@@ -318,7 +318,7 @@ class OperatedServer:
 
     def drawn_clients(self) -> frozenset[str] | None:
         """The clients that were drawn for the running round; None where everybody may take part, or no round runs."""
-        return None if self.running is None else self.running.drawn
+        return None if self.running is None else self.running.start.drawn
 
     async def past_rounds(self, most: int = 200, before: int | None = None) -> list[PastRound]:
         """The last rounds that are over, in order.

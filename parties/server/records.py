@@ -8,7 +8,7 @@ from parties.server.history import PastRounds
 from parties.server.ledger import PrivacyLedger
 from parties.server.sessions import Sessions
 from parties.server.setup import ServerSetup
-from parties.server.storage import PatientBlobs, PatientStore, RecentParts, Standstill
+from parties.server.storage import PartCache, PatientBlobs, PatientStore, Standstill
 
 
 class ServerRecords:
@@ -30,7 +30,7 @@ class ServerRecords:
         self.standstill = Standstill(setup.observe)
         self.store = PatientStore(setup.store, self.standstill)
         self.blobs = PatientBlobs(setup.bulk, self.standstill, setup.observe)
-        self.recent = RecentParts(setup.recent)
+        self.recent = PartCache(setup.recent)
         self.enrolment = Enrolment(
             setup.name, setup.task.digest(), setup.registry, setup.policy, setup.store, setup.observe
         )

@@ -145,9 +145,9 @@ class Rounds:
             RequestRefusedError: it is not open (any more).
         """
         run = self.running
-        if run is not None and run.round_id == round_id and not run.is_drawn(client):
+        if run is not None and run.round_id == round_id and not run.start.is_drawn(client):
             raise RequestRefusedError.because("not-drawn", "that round is only for the clients that were drawn for it")
-        if run is not None and run.round_id == round_id and run.serves(client):
+        if run is not None and run.round_id == round_id and run.driver.serves(client):
             return run
         raise RequestRefusedError.because("round-closed", "that round is not open")
 
@@ -208,7 +208,7 @@ class Rounds:
     def _open_after(self, after: int) -> RoundRun | None:
         """The open round, if its number is above `after`; one that opened for nobody is about to be given up."""
         run = self.running
-        is_asked_for = run is not None and run.config.number > after and run.is_open and run.drawn != frozenset()
+        is_asked_for = run is not None and run.config.number > after and run.is_open and run.start.drawn != frozenset()
         return run if is_asked_for else None
 
     def drawing(self, name: str) -> SampleRun:

@@ -195,34 +195,39 @@ RECENT_BYTES: Final = 32 << 20
 """Of all parts that are held."""
 
 
-class RecentParts:
-    """Parts in memory, by the names of their blobs.
+class PartCache:
+    """Parts in memory, by their names.
 
     Args:
         room: bytes in all; a part counts with all of the message that it came in, which it keeps alive.
+        evicts: whether the oldest are let go for another one; else it is not held where there is no room.
     """
 
-    def __init__(self, room: int = RECENT_BYTES) -> None:
+    def __init__(self, room: int = RECENT_BYTES, *, evicts: bool = True) -> None:
         self._room = room
-        self._parts: dict[str, memoryview] = {}
+        self._evicts = evicts
+        self._parts: dict[str | bytes, memoryview] = {}
 
-    def hold(self, name: str, part: memoryview) -> None:
-        """Hold a part that has been put."""
-        self.let_go(name)
-        self._parts[name] = part.toreadonly()
-        self._room -= kept_alive(part)
-        while self._room < 0:
-            self.let_go(next(iter(self._parts)))
+    def hold(self, name: str | bytes, part: Buffer) -> bool:
+        """Hold a part, if there is room for it; whether it is held."""
+        view = memoryview(part).toreadonly()
+        if self._evicts or (name not in self._parts and _kept_alive(view) <= self._room):
+            self.let_go(name)
+            self._parts[name] = view
+            self._room -= _kept_alive(view)
+            while self._room < 0:
+                self.let_go(next(iter(self._parts)))
+        return name in self._parts
 
-    def find(self, name: str) -> memoryview | None:
+    def find(self, name: str | bytes) -> memoryview | None:
         """The part of that name, if it is held."""
         return self._parts.get(name)
 
-    def let_go(self, name: str) -> None:
+    def let_go(self, name: str | bytes) -> None:
         """Hold that part no longer, if it is held."""
         part = self._parts.pop(name, None)
         if part is not None:
-            self._room += kept_alive(part)
+            self._room += _kept_alive(part)
 
     def clear(self) -> None:
         """Hold none."""
@@ -230,6 +235,6 @@ class RecentParts:
             self.let_go(name)
 
 
-def kept_alive(view: memoryview) -> int:
+def _kept_alive(view: memoryview) -> int:
     """Bytes of all that a view is a part of."""
     return memoryview(view.obj).nbytes

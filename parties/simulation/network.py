@@ -270,8 +270,8 @@ class Network:
             name
             for server in self.servers
             if (run := server.running) is not None
-            for name in (run.drawn or frozenset()) - server.submitted_clients()
-            if run.admits(name)
+            for name in (run.start.drawn or frozenset()) - server.submitted_clients()
+            if run.driver.admits(name)
         }
         return sorted(name for name in missing if self._connections[name])
 

@@ -141,7 +141,7 @@ class Depositor:
         note: takes each public part that has been put, with its blob's name.
     """
 
-    def __init__(self, blobs: Blobs, lane: ComputeLane, note: Callable[[str, memoryview], None]) -> None:
+    def __init__(self, blobs: Blobs, lane: ComputeLane, note: Callable[[str, memoryview], object]) -> None:
         self._blobs = blobs
         self._lane = lane
         self._note = note

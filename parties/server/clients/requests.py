@@ -164,7 +164,7 @@ class RequestHandler:
             case Enter(known=known):
                 strange = bool(known) and not await self._rounds.knows(known)
                 run = await self._rounds.asked(client, 0 if strange else message.after)
-                return Opened(run.config.canonical(), strange, run.is_drawn(client)), NOTHING
+                return Opened(run.config.canonical(), strange, run.start.is_drawn(client)), NOTHING
             case AskOutcome(round_id=round_id):
                 return await self._statements.sign(await self._rounds.settled_report(round_id), client)
             case Retrieve() | Recall() | Download() | Submit() | Hint():

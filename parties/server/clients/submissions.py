@@ -161,7 +161,7 @@ class Submissions:
         closed, or is settled, since the request came.
         """
         client, name = submission.client, submission.name
-        if not run.serves(client):
+        if not run.driver.serves(client):
             raise RequestRefusedError.because("round-closed", "the round closed before the submission was stored")
         places = run.aggregation.places
         if places.claim(client, name):

@@ -109,7 +109,7 @@ def objection(run: RoundRun, message: Forward, size: int) -> str | None:
         return f"forwards for {message.client!r}, whose carrier it is not"
     if message.purpose not in PURPOSES[config.protocol]:
         return f"forwards a {message.purpose} in a round of {config.protocol}"
-    if not run.is_drawn(message.client):
+    if not run.start.is_drawn(message.client):
         return f"forwards for {message.client!r}, which was not drawn for this round"
     if message.query not in (range(1, config.task.retrievals + 1) if message.purpose == "retrieve" else (0,)):
         return f"forwards a {message.purpose} numbered {message.query}"

@@ -42,6 +42,7 @@ from parties.outcome import Model
 from parties.server.evidence import Evidence
 from parties.server.round.conclusion import OpenedSum, conclude
 from parties.server.round.engine import RoundStart, RoundWork
+from parties.server.round.own_rule import OwnResult
 from parties.server.round.records import RoundRecords
 from parties.server.round.services import RoundServices
 from parties.server.round.shares import ShareRecords
@@ -143,7 +144,7 @@ class Computation:
         own = self._start.config.task.rule == "own" and self._start.config.protocol == "ssa"
         if not own or self.opened is None or not isinstance(event, ssa.Applied):
             return []
-        return self.opened.own_result().changes(self._records.prefix)
+        return OwnResult(self.opened.ending, self.opened.model, self.opened.state).changes(self._records.prefix)
 
     def release(self) -> None:
         """Free the sum's memory: the round is over, and none of its tasks runs any more."""

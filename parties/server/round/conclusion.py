@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
+import msgspec
+
 from fsl_async.config import BlockModel, RoundConfig, describe_model
 from fsl_async.foreign_text import shortened
 from fsl_async.merkle import blind_of
@@ -85,17 +87,13 @@ class OpenedSum:
         """The same sum where it is not applied after all."""
         return replace(
             self,
-            outcome=_without_sum(self.outcome),
+            outcome=msgspec.structs.replace(self.outcome, update={}, elements={}),
             ending=SumRefused(shortened(explanation)),
             model=start.model,
             described=start.config.model,
             state=start.state,
             state_digest=start.config.state,
         )
-
-    def own_result(self) -> OwnResult:
-        """What is stored of it where the task's own rule has made it."""
-        return OwnResult(self.ending, self.model, self.state)
 
 
 def aborted_report(config: RoundConfig, explanation: str) -> RoundReport:
@@ -200,18 +198,6 @@ def _made_before(made: OwnResult, sums: Sums) -> Result:
     if isinstance(made.ending, SumRefused):
         raise OwnRuleError(made.ending.explanation)
     return Result(made.model, made.state)
-
-
-def _without_sum(outcome: RoundOutcome) -> RoundOutcome:
-    return RoundOutcome(
-        number=outcome.number,
-        clients=outcome.clients,
-        excluded=outcome.excluded,
-        update={},
-        elements={},
-        union=outcome.union,
-        opened_rows=outcome.opened_rows,
-    )
 
 
 def _cause(error: OwnRuleError) -> str:

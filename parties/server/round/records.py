@@ -46,7 +46,7 @@ from parties.compute import ComputeLane, InlineLane
 from parties.events import Observer, unobserved
 from parties.server.round.reading import AlteredError, ReadBack, StoredSubmission, SubmissionReader
 from parties.server.round.shares import ShareRecords
-from parties.server.storage import PAUSE, RecentParts, kept_alive
+from parties.server.storage import PAUSE, PartCache
 from parties.server.store_layout import (
     KnownPart,
     RequestKey,
@@ -77,32 +77,6 @@ class StoredRequest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
     query: int
     part: bytes
     tree: bytes | None
-
-
-class _PartCache:
-    """Public parts in memory, by their digests.
-
-    If there is no room for another part, those that are here stay.
-
-    Args:
-        room: bytes in all.
-    """
-
-    def __init__(self, room: int) -> None:
-        self._room = room
-        self._parts: dict[bytes, memoryview] = {}
-
-    def hold(self, name: bytes, part: Buffer) -> bool:
-        """Hold a part, if there is room for the whole message that it came in, which it keeps alive."""
-        view = memoryview(part).toreadonly()
-        if name not in self._parts and kept_alive(view) <= self._room:
-            self._parts[name] = view
-            self._room -= kept_alive(view)
-        return name in self._parts
-
-    def find(self, name: bytes) -> memoryview | None:
-        """The part with that digest, or None if it is not held."""
-        return self._parts.get(name)
 
 
 class RoundRecords:
@@ -140,7 +114,7 @@ class RoundRecords:
         lane: ComputeLane | None = None,
         carries: Callable[[str], bool] = lambda client: True,
         observe: Observer = unobserved,
-        recent: RecentParts | None = None,
+        recent: PartCache | None = None,
         *,
         lends: bool = True,
     ) -> None:
@@ -154,8 +128,8 @@ class RoundRecords:
         self.over = trio.Event()
         self._config = config
         self._session_trees = session_trees
-        self._on_loan = _PartCache(LOAN_BYTES if lends else 0)
-        self._recent = RecentParts(0) if recent is None else recent
+        self._on_loan = PartCache(LOAN_BYTES if lends else 0, evicts=False)
+        self._recent = PartCache(0) if recent is None else recent
         self._awaited: dict[str, trio.Event] = {}
         self._noted: dict[KnownPart, bytes | None] = {}
         self._trees_named: dict[KnownPart, bytes] = {}
@@ -273,7 +247,7 @@ class RoundRecords:
 
     def release(self) -> None:
         """Free the parts in memory and end all waiting: the round is over."""
-        self._on_loan = _PartCache(0)
+        self._on_loan = PartCache(0, evicts=False)
         self._recent.clear()
         self._just_stored.clear()
         while self._awaited:

@@ -26,7 +26,7 @@ from fsl_async.task import ProtocolName
 from fsl_async.wire.messages import OfRound
 from fsl_async.wire.peer_lists import mark_of, packed_marks, read_marks
 from parties.events import RoundMoved, Warned
-from parties.outcome import RoundOutcome, RoundReport
+from parties.outcome import RoundReport
 from parties.server.replies import RequestRefusedError
 from parties.server.round.aggregating import Aggregation
 from parties.server.round.assembly import RequestAssembly
@@ -106,11 +106,6 @@ class RoundRun:
         return type(self.state) in self.driver.machine.initial
 
     @property
-    def is_full(self) -> bool:
-        """Whether as many submissions are in with both servers as close the round at once."""
-        return self.driver.is_full
-
-    @property
     def aggregation(self) -> Aggregation:
         """The round's driver, where it takes submissions.
 
@@ -124,23 +119,6 @@ class RoundRun:
     def accepts(self, event: type[Event]) -> bool:
         """Whether the state accepts events of that kind."""
         return event in self.driver.machine.accepts[type(self.state)]
-
-    @property
-    def drawn(self) -> frozenset[str] | None:
-        """Who was drawn to take part; None where everybody may."""
-        return self.start.drawn
-
-    def is_drawn(self, client: str) -> bool:
-        """Whether this client may take part: everybody may, unless the task draws who does."""
-        return self.start.is_drawn(client)
-
-    def admits(self, client: str) -> bool:
-        """Whether a submission of this client can still come in."""
-        return self.driver.admits(client)
-
-    def serves(self, client: str) -> bool:
-        """Whether this client's requests are answered."""
-        return self.driver.serves(client)
 
     def status(self) -> RoundStatus:
         """How the round stands, for people."""
@@ -174,14 +152,6 @@ class RoundRun:
         return waiting_for(self.state, self.records.awaits_any, self.peer)
 
     # ---- how it ended
-
-    def outcome(self) -> RoundOutcome:
-        """What came out of a round that is done, and whose sum was not refused.
-
-        Raises:
-            MisuseError: nothing.
-        """
-        return self.driver.outcome()
 
     def report(self) -> RoundReport:
         """The public account of a settled round.
@@ -262,7 +232,7 @@ class RoundRun:
             waiting = waiting[waiting.index(together[-1]) + 1 :]
             await self.take(*together)
             self.aggregation.tell_held()
-            if self.is_full:
+            if self.driver.is_full:
                 await self.take(CloseRound())
 
     async def take(self, event: Event, *more: Event) -> None:
@@ -315,7 +285,7 @@ class RoundRun:
             event = await self.driver.read(message, bulk)
             if event is not None:
                 await self.take(event)
-            elif self.is_full:  # by what the peer has just said to hold
+            elif self.driver.is_full:  # by what the peer has just said to hold
                 await self.take(CloseRound())
         except UnexpectedEvent as error:
             raise PeerViolationError(self.peer, f"speaks out of turn: {error}") from error

@@ -2,12 +2,12 @@
 
 import pytest
 
-from parties.server.storage import RecentParts
+from parties.server.storage import PartCache
 
 
 @pytest.fixture
-def parts() -> RecentParts:
-    return RecentParts(room=100)
+def parts() -> PartCache:
+    return PartCache(room=100)
 
 
 def test_what_is_held_is_found_until_it_is_let_go(parts):

@@ -193,7 +193,7 @@ class Byzantine(Server):
         """Take note of a sum that it has seen."""
         if isinstance(event, ssa.Applied):
             with suppress(MisuseError):  # it is refused
-                self.sums[self.running.round_id] = self.running.outcome().elements
+                self.sums[self.running.round_id] = self.running.driver.outcome().elements
 
     def open(self, config: RoundConfig) -> RoundConfig:
         """What it opens in place of a round."""

@@ -407,8 +407,8 @@ GUARDS = (
     Guard(
         "a request is for the open round",
         ROUNDS,
-        "and run.round_id == round_id and run.serves(client):",
-        "and run.serves(client):",
+        "and run.round_id == round_id and run.driver.serves(client):",
+        "and run.driver.serves(client):",
         (EQUIVOCATION,),
     ),
     Guard(
@@ -842,7 +842,7 @@ GUARDS = (
     Guard(
         "who is not drawn is refused",
         "parties/server/rounds.py",
-        "and run.round_id == round_id and not run.is_drawn(client):",
+        "and run.round_id == round_id and not run.start.is_drawn(client):",
         "and False:",
         (DRAWING,),
     ),
@@ -856,7 +856,7 @@ GUARDS = (
     Guard(
         "the peer forwards for nobody who was not drawn",
         "parties/server/peer/forwarding.py",
-        "if not run.is_drawn(message.client):",
+        "if not run.start.is_drawn(message.client):",
         "if False:",
         (DRAWING,),
     ),

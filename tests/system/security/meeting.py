@@ -67,7 +67,7 @@ async def meet(mutation: Mutation, index: int, seed: int, task: Task = TASK) -> 
         account.report = [over.report for over in account.honest.rounds.past if over.report.number == 1]
         for server, run in runs:
             if server is account.honest and account.report and account.report[0].ended == "done":
-                account.sums = run.outcome().elements
+                account.sums = run.driver.outcome().elements
         name = f"S{1 - index}"
         account.revealed = any(isinstance(n.message, Share) for n in network.transcript if n.sender == name)
         account.evidence = await account.honest.evidence.entries()

@@ -501,7 +501,7 @@ BUGS = (
         (
             Edit(
                 "parties.server.clients.requests:RequestHandler._asked",
-                "Opened(run.config.canonical(), strange, run.is_drawn(client))",
+                "Opened(run.config.canonical(), strange, run.start.is_drawn(client))",
                 "Opened(run.config.canonical(), strange, True)",
             ),
         ),

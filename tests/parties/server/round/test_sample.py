@@ -406,7 +406,7 @@ async def test_what_the_peer_says_of_a_client_that_was_not_drawn_is_a_violation(
         await net.draw()
         run = net.servers[0].running
         assert run is not None
-        others = [name for name in NAMES[:5] if not run.is_drawn(name)]
+        others = [name for name in NAMES[:5] if not run.start.is_drawn(name)]
         assert len(others) == 3
         with pytest.raises(PeerViolationError, match=r"S1: lists 'client \d', which was not drawn for this round"):
             await run.driver.read(RosterList(run.round_id), memoryview(pack_digests({others[0]: bytes(32)})))
