@@ -25,4 +25,4 @@ if TYPE_CHECKING:
     from fsl_async.task import Dense as Dense, Sparse as Sparse, Task as Task
     from fsl_async.wire.codec import Message as Message, MessageSet as MessageSet
 else:
-    __all__, __getattr__, __dir__ = lazy(__name__)
+    __all__, __getattr__, __dir__ = lazy(__name__, __file__)

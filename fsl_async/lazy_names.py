@@ -5,31 +5,31 @@ A package lists its names once, for type checkers, which run no code:
     if TYPE_CHECKING:
         from fsl_async.task import Dense as Dense, Task as Task
     else:
-        __all__, __getattr__, __dir__ = lazy(__name__)
+        __all__, __getattr__, __dir__ = lazy(__name__, __file__)
 
-The interpreter compiles that list and does not run it; so what a program finds is read off the package's own code.
+What a program finds is read off those same lines of the package's source.
 """
 
 from __future__ import annotations
 
-import dis
+import ast
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
-from itertools import pairwise
-from types import FrameType
+from pathlib import Path
 
 
-def lazy(package: str) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
-    """Make what a package needs to import its public names on first use (PEP 562); its own code calls this.
+def lazy(package: str, source: str) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
+    """Make what a package needs to import its public names on first use (PEP 562).
 
     Args:
         package: the package's `__name__`.
+        source: its `__file__`.
 
     Returns:
         The package's `__all__`, `__getattr__` and `__dir__`.
     """
-    modules = dict(_left_out(sys._getframe(1)))
+    modules = _listed(Path(source))
 
     def find(name: str) -> object:
         if name not in modules:
@@ -43,8 +43,9 @@ def lazy(package: str) -> tuple[list[str], Callable[[str], object], Callable[[],
     return sorted(modules), find, lambda: sorted(modules)
 
 
-def _left_out(package: FrameType) -> Iterator[tuple[str, str]]:
-    """The names that a package's code imports in what was not run, each with its module."""
-    for names, step in pairwise(dis.get_instructions(package.f_code)):
-        if step.opname == "IMPORT_NAME":
-            yield from ((name, step.argval) for name in names.argval or () if name not in package.f_globals)
+def _listed(source: Path) -> dict[str, str]:
+    """The module of each name that a package imports for type checkers alone."""
+    body = ast.parse(source.read_bytes()).body
+    (choice,) = (step for step in body if isinstance(step, ast.If) and ast.unparse(step.test) == "TYPE_CHECKING")
+    imports = (step for step in choice.body if isinstance(step, ast.ImportFrom) and step.module)
+    return {each.name: str(step.module) for step in imports for each in step.names}

@@ -76,4 +76,4 @@ if TYPE_CHECKING:
         StoreLostError as StoreLostError,
     )
 else:
-    __all__, __getattr__, __dir__ = lazy(__name__)
+    __all__, __getattr__, __dir__ = lazy(__name__, __file__)

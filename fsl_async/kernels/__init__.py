@@ -64,4 +64,4 @@ if TYPE_CHECKING:
     )
     from fsl_async.kernels.trees.walk import GROUP as GROUP
 else:
-    __all__, __getattr__, __dir__ = lazy(__name__)
+    __all__, __getattr__, __dir__ = lazy(__name__, __file__)

@@ -51,4 +51,4 @@ if TYPE_CHECKING:
     from parties.testing.surroundings import HorizonError as HorizonError
     from parties.testing.world import World as World
 else:
-    __all__, __getattr__, __dir__ = lazy(__name__)
+    __all__, __getattr__, __dir__ = lazy(__name__, __file__)
