@@ -15,6 +15,7 @@ import trio
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.foreign_text import printable
 from fsl_async.protocols.ending import CloseRound, GaveUp
+from fsl_async.protocols.sampling import Gathering
 from parties.errors import SumRefusedError
 from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.admission import Enrolment
@@ -27,12 +28,12 @@ from parties.server.peer.link import PeerLink
 from parties.server.peer.listening import PeerInbox
 from parties.server.peer.meeting import Meeting
 from parties.server.records import ServerRecords
+from parties.server.round.drawing import SampleRun
 from parties.server.round.run import RoundRun
 from parties.server.round_sequence import RoundSequence
-from parties.server.rounds import Resting, Rounds, Running, Sampling, Stage, Tossing
+from parties.server.rounds import Rounds, Running, Sampling
 from parties.server.setup import ServerSetup
 from parties.status import Fingerprints, PastRound, ServerStatus
-from parties.status import Stage as StageName
 
 
 class OperatedServer:
@@ -118,7 +119,7 @@ class OperatedServer:
         Raises:
             MisuseError: nobody is to be drawn now.
         """
-        self.rounds.drawing(self.setup.name).hurry()
+        self._drawing().hurry()
 
     def asked_clients(self) -> frozenset[str]:
         """Who has asked to take part in the round that is to be drawn.
@@ -126,11 +127,11 @@ class OperatedServer:
         Raises:
             MisuseError: nobody is to be drawn now.
         """
-        return self.rounds.waiting.of(self.rounds.drawing(self.setup.name).number)
+        return self.rounds.waiting.of(self._drawing().number)
 
     def has_enough_asked(self) -> bool:
         """Whether so many have asked that a sample of them can be summed; raises as `asked_clients`."""
-        return self.rounds.drawing(self.setup.name).terms.are_enough(len(self.asked_clients()))
+        return self._drawing().terms.are_enough(len(self.asked_clients()))
 
     def check_drawable(self) -> int:
         """How many clients have asked, if that is enough and they are not listed yet.
@@ -138,7 +139,31 @@ class OperatedServer:
         Raises:
             MisuseError: it is not, or nobody is to be drawn now.
         """
-        return self.rounds.check_drawable(self.setup.name)
+        name, sample = self.setup.name, self._drawing()
+        asked, terms = len(self.asked_clients()), sample.terms
+        if not isinstance(sample.state, Gathering):
+            raise MisuseError(f"nobody is to be drawn now at {name}: {self.rounds.state_name()}")
+        if not terms.are_enough(asked):
+            raise MisuseError(
+                f"too few clients have asked {name} to take part in round {sample.number}: a sample={terms.sample!r} "
+                f"of {asked} has fewer than the {terms.minimum} needed"
+            )
+        return asked
+
+    def _drawing(self) -> SampleRun:
+        """The draw that is on.
+
+        Raises:
+            MisuseError: nobody is to be drawn now.
+        """
+        match self.rounds.stage:
+            case Sampling(sample=sample):
+                return sample
+            case Running(sample=None):
+                why = "everybody takes part in this task"
+            case _:
+                why = self.rounds.state_name()
+        raise MisuseError(f"nobody is to be drawn now at {self.setup.name}: {why}")
 
     def draw_round(self, number: int) -> int:
         """End the gathering for a round, and draw of those that have asked; the other server follows.
@@ -290,7 +315,7 @@ class OperatedServer:
             peer_release=printable(self.meeting.peer_release),
             clients_connected=self.visitors,
             clients_known=len(self.enrolment.names()),
-            stage=_stage_name(self.rounds.stage),
+            stage=self.rounds.stage.name,
             asked=len(self.rounds.waiting.of(self.rounds.number)),
             number=self.rounds.number,
             last=self.rounds.past[-1].summary() if self.rounds.past else None,
@@ -329,17 +354,3 @@ class OperatedServer:
         """
         settled = self.sequence.lasting.settled
         return await self.records.past.last(settled if before is None else min(settled, before - 1), most)
-
-
-def _stage_name(stage: Stage) -> StageName:
-    match stage:
-        case Tossing():
-            return "preparing"
-        case Sampling():
-            return "drawing"
-        case Running():
-            return "running"
-        case Resting():
-            return "resting"
-        case _:
-            assert_never(stage)

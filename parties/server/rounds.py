@@ -6,11 +6,10 @@ See `parties.server.round_sequence` for how one round follows another.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias, assert_never
+from typing import ClassVar, TypeAlias, assert_never
 
 import trio
 
-from fsl_async.errors import MisuseError
 from fsl_async.protocols.sampling import Gathering
 from parties.concurrency import RecurringEvent
 from parties.outcome import RoundReport
@@ -22,6 +21,7 @@ from parties.server.round.places import RoundQuota
 from parties.server.round.run import RoundRun
 from parties.server.round.toss import TossRun
 from parties.status import PastRound
+from parties.status import Stage as StageName
 
 ROUNDS_REMEMBERED = 16
 
@@ -41,6 +41,7 @@ class Resting:
         explanation: why no more is opened; empty where nothing is wrong.
     """
 
+    name: ClassVar[StageName] = "resting"
     number: int
     explanation: str = ""
 
@@ -49,6 +50,7 @@ class Resting:
 class Tossing:
     """The two servers toss for the round's seed."""
 
+    name: ClassVar[StageName] = "preparing"
     toss: TossRun
 
 
@@ -56,6 +58,7 @@ class Tossing:
 class Sampling:
     """The two servers draw who takes part in the round."""
 
+    name: ClassVar[StageName] = "drawing"
     toss: TossRun
     sample: SampleRun
 
@@ -64,6 +67,7 @@ class Sampling:
 class Running:
     """A round is on, from open to settled; `sample` is None where everybody takes part."""
 
+    name: ClassVar[StageName] = "running"
     toss: TossRun
     sample: SampleRun | None
     run: RoundRun
@@ -210,44 +214,6 @@ class Rounds:
         run = self.running
         is_asked_for = run is not None and run.config.number > after and run.is_open and run.start.drawn != frozenset()
         return run if is_asked_for else None
-
-    def drawing(self, name: str) -> SampleRun:
-        """The draw that is on.
-
-        Args:
-            name: the server's.
-
-        Raises:
-            MisuseError: nobody is to be drawn now.
-        """
-        match self.stage:
-            case Sampling(sample=sample):
-                return sample
-            case Running(sample=None):
-                why = "everybody takes part in this task"
-            case _:
-                why = self.state_name()
-        raise MisuseError(f"nobody is to be drawn now at {name}: {why}")
-
-    def check_drawable(self, name: str) -> int:
-        """How many clients have asked, if that is enough and they are not listed yet.
-
-        Args:
-            name: the server's.
-
-        Raises:
-            MisuseError: it is not, or nobody is to be drawn now.
-        """
-        sample = self.drawing(name)
-        asked, terms = len(self.waiting.of(sample.number)), sample.terms
-        if not isinstance(sample.state, Gathering):
-            raise MisuseError(f"nobody is to be drawn now at {name}: {self.state_name()}")
-        if not terms.are_enough(asked):
-            raise MisuseError(
-                f"too few clients have asked {name} to take part in round {sample.number}: a sample={terms.sample!r} "
-                f"of {asked} has fewer than the {terms.minimum} needed"
-            )
-        return asked
 
     async def settled_report(self, round_id: bytes) -> RoundReport:
         """Wait until a round is settled, and return its account.
