@@ -115,6 +115,11 @@ class TaskFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.min_clients or 0
 
     @property
+    def draws(self) -> bool:
+        """Whether it is drawn which clients that ask take part in a round."""
+        return self.sample is not None
+
+    @property
     def finds_unions(self) -> bool:
         """Whether some of its rounds find a union, or all of them do."""
         return self.protocol == "psu" or self.alignment == "union"

@@ -211,7 +211,7 @@ class RoundEntry:
         for announced in next_announced:
             here.announced(announced)
         while isinstance(here.round.entry, Outside | HalfEntered):
-            for awaited in entry.effects(here.round.entry, drawn=self._task.sample is not None):
+            for awaited in entry.effects(here.round.entry, drawn=self._task.draws):
                 await self._hear(awaited)
         if isinstance(here.round.entry, Undrawn):
             config = here.round.entry.config
@@ -233,10 +233,10 @@ class RoundEntry:
         """
         session, after = self._participation.session, config.number - 1
         announced: tuple[Announced, ...]
-        if self._task.sample is None:
-            announced = (await self._announcements.announced(0, after, session, config),)
-        else:
+        if self._task.draws:
             announced = await self._announcements.by_both(after, session, config)
+        else:
+            announced = (await self._announcements.announced(0, after, session, config),)
         if any(each.config.round_id() == config.round_id() for each in announced):
             raise MisuseError(
                 f"round {config.number} is open, and this client has submitted to it: `outcome` waits for its end, and "

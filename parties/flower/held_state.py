@@ -35,7 +35,7 @@ def check_task(task: Task, mapping: StateMapping) -> None:
         reason = f"protocol={task.protocol!r} sums nothing"
     elif task.alignment != "all":
         reason = "Flower's rounds find no union: alignment='all' is needed"
-    elif task.sample is not None:
+    elif task.draws:
         reason = "the servers draw who takes part; leave out the sample, and let fraction_train choose nodes"
     if reason:
         raise MisuseError(f"task {task.name!r} is none for Flower: {reason}")

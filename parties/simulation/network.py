@@ -180,7 +180,7 @@ class Network:
         Raises:
             FslError: the round was aborted; the message says why, and the next round opens.
         """
-        if self.task.sample is not None:
+        if self.task.draws:
             if self.servers[0].running is None:
                 await self.draw()
             await self._until(lambda: not self._missing(), self._whom_it_waits_for)
@@ -283,7 +283,7 @@ class Network:
 
         One task watches at a time, because a task that sleeps is not stuck.
         """
-        drawn = "drawn by `net.draw()` and " if self.task.sample is not None else ""
+        drawn = "drawn by `net.draw()` and " if self.task.draws else ""
         ends = f"a simulated round is {drawn}closed by `net.finish_round()`"
         remind = self._reminder(lambda: f"another task or thread to go on; {ends}")
         quiet = 0.0  # at first, for these seconds are real ones

@@ -165,7 +165,7 @@ def rounds(file: ServerFile, task: Task) -> str:
     ends = []
     if task.protocol != "psr":
         ends.append(f"after {file.rounds.clients or task.max_clients} submissions")
-    if task.protocol != "psr" and task.sample is not None:
+    if task.draws:
         ends.append("when all that were drawn have submitted")
     if file.rounds.seconds:
         ends.append(f"after {file.rounds.seconds:g} s")

@@ -130,6 +130,6 @@ def longest_peer_message(task: Task) -> int:
     parts = {layout.size for shape in shapes for purpose in PURPOSES["ssa"] for layout in layouts_of(shape, purpose)}
     shares = {size for shape in shapes for size in (list_bytes(shape), longest_piece(shape))}
     counts = counts_bytes(task) if task.min_contributors is not None else 0
-    names = LONGEST_PACKED_NAME * LARGEST_CLIENTS if task.sample is not None else 0
+    names = LONGEST_PACKED_NAME * LARGEST_CLIENTS if task.draws else 0
     lists = (ENTRY_BYTES + verifier_bytes(task)) * task.max_clients
     return bulk_overhead() + max(*parts, *shares, counts, lists, names)
