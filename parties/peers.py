@@ -30,7 +30,6 @@ from transport import (
     RefusedError,
     Role,
     RoleMismatchError,
-    SecureChannel,
     Service,
     VersionMismatchError,
 )
@@ -185,7 +184,7 @@ async def serve_peers(
             return Refusal(f"{host.name} speaks {messages.name!r}, not {payload!r}")
         return b""
 
-    async def handle(channel: SecureChannel) -> None:
+    async def handle(channel: Channel) -> None:
         place = known[channel.peer_key]
         try:
             await place.use(converse, MessageChannel(host, place.name, channel, messages))

@@ -16,7 +16,7 @@ function that accepts the next one. `transport.testing` has the tests that every
 
 from fsl_async.randomness import Randomness
 from transport.arriving import Progress, Room
-from transport.channel import Channel, Introduction, SecureChannel
+from transport.channel import Channel, Introduction
 from transport.errors import (
     AuthenticationError,
     BusyError,
@@ -87,7 +87,6 @@ __all__ = [
     "Role",
     "RoleMismatchError",
     "Room",
-    "SecureChannel",
     "Service",
     "SilentPeerError",
     "SocketTransport",

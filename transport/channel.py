@@ -1,8 +1,6 @@
 """A channel: whole messages to and from one authenticated peer.
 
-`Channel` is what parties see; `SecureChannel` implements it with records over any stream.
-
-Cancellation, which any of these coroutines takes at any checkpoint:
+Its messages are records over any stream. Cancellation, which any of these coroutines takes at any checkpoint:
 
 - A `send` that is cancelled while it waits for its turn has done nothing. One that is cancelled once its first bytes
   may be out cannot know how many are: the channel is broken for sending, and every later `send` says so.
@@ -22,7 +20,6 @@ A message that is refused because of its length or its pace is only left unread.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -106,7 +103,7 @@ class Introduction:
     welcome: bytes
 
 
-class Channel(ABC):
+class Channel:
     """Whole messages to and from one authenticated peer; an async context manager that closes itself.
 
         async with await transport.dial(address, server_key, settings) as channel:
@@ -114,131 +111,9 @@ class Channel(ABC):
             answer = await channel.receive(limit=10**6)     # a bytearray of at most so many bytes
 
     Attributes:
+        introduction: what the handshake established.
         peer_key: the other side's static X25519 public key.
         handshake_hash: identifies the session; the same on both sides, never the same twice.
-    """
-
-    peer_key: bytes
-    handshake_hash: bytes
-
-    @property
-    @abstractmethod
-    def bytes_sent(self) -> int:
-        """Bytes sent on the wire since the connection was made: handshake, framing and all."""
-
-    @property
-    @abstractmethod
-    def bytes_received(self) -> int:
-        """Bytes received from the wire since the connection was made: handshake, framing and all."""
-
-    @abstractmethod
-    async def send(self, *parts: Buffer, pace: Pace = UNHURRIED, progress: Progress = unseen) -> None:
-        """Sends one message: the parts' concatenation, which is never built.
-
-        Several tasks may send; their messages go out one after the other. The parts must not change meanwhile.
-
-        Args:
-            parts: C-contiguous buffers of plain items.
-            pace: how fast the peer must take it, from its first byte on.
-            progress: called with the bytes sent so far, of the message and its records.
-
-        Raises:
-            TooSlowError: the peer fell below the pace.
-            MisuseError: a part is not a contiguous buffer.
-            ChannelError: the connection is lost, closed or broken.
-        """
-
-    @abstractmethod
-    async def announced(self, *, pace: Pace = UNHURRIED) -> int:
-        """Waits for the next message to begin and returns its length in bytes; the message stays to be received.
-
-        Args:
-            pace: how fast the peer must deliver the message's beginning, from its first byte on.
-
-        Raises:
-            TooSlowError: the peer fell below the pace.
-            MisuseError: another task is receiving.
-            ChannelError: there is no next message: the channel was closed, lost or broken.
-        """
-
-    @abstractmethod
-    async def awaited(self, remind: Callable[[], None] = _nothing) -> int:
-        """Waits as `announced` does, for as long as the peer lives: both sides send signs of life.
-
-        Args:
-            remind: called whenever nothing has begun for `REMINDER` seconds more.
-
-        Raises:
-            SilentPeerError: nothing has come for `SILENCE` seconds, not even a sign of life.
-            MisuseError: another task is receiving.
-            ChannelError: there is no next message: the channel was closed, lost or broken.
-        """
-
-    @abstractmethod
-    async def beat(self) -> None:
-        """Sends signs of life while the peer waits for us; ends when it is cancelled or the channel is lost."""
-
-    @abstractmethod
-    async def beginning(self, size: int, *, pace: Pace = UNHURRIED) -> bytes:
-        """Returns the first bytes of the next message; the message stays to be received, from its first byte on.
-
-        Args:
-            size: how many; the whole message if it has fewer.
-            pace: how fast the peer must deliver them, once the message has begun.
-
-        Raises:
-            TooSlowError: the peer fell below the pace.
-            MisuseError: another task is receiving.
-            ChannelError: the channel was closed, lost or broken.
-        """
-
-    @abstractmethod
-    async def receive(self, limit: int, *, pace: Pace = UNHURRIED, room: Room = endless) -> bytearray:
-        """Returns the next message.
-
-        Args:
-            limit: the longest message to accept, in bytes.
-            pace: how fast the peer must deliver it from now on, once it has begun.
-            room: called before more memory is reserved; what it waits does not count against the peer's pace.
-
-        Raises:
-            MessageTooLongError: the message is longer; nothing has been read or allocated.
-            TooSlowError: the peer fell below the pace.
-            MisuseError: another task is receiving.
-            ChannelError: the channel was closed, lost or broken.
-        """
-
-    async def discard(self, *, pace: Pace = UNHURRIED) -> None:
-        """Reads the next message and drops it.
-
-        Args:
-            pace: how fast the peer must deliver it from now on, once it has begun.
-
-        Raises:
-            TooSlowError: the peer fell below the pace.
-            MisuseError: another task is receiving.
-            ChannelError: the channel was closed, lost or broken.
-        """
-        await self.receive(await self.announced(pace=pace), pace=pace)
-
-    @abstractmethod
-    async def aclose(self) -> None:
-        """Says CLOSE if that is possible within `CLOSE_PATIENCE`, and closes; a second time does nothing."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-class SecureChannel(Channel):
-    """A channel of records over a wire, after a handshake.
-
-    Attributes:
-        introduction: what the handshake established.
     """
 
     def __init__(self, wire: Wire, writer: RecordWriter, reader: RecordReader, introduction: Introduction) -> None:
@@ -256,7 +131,7 @@ class SecureChannel(Channel):
         self._has_waited = False
 
     def __repr__(self) -> str:
-        return f"<SecureChannel to {self.introduction.peer_role.name} {self.peer_key.hex()}>"
+        return f"<Channel to {self.introduction.peer_role.name} {self.peer_key.hex()}>"
 
     @property
     def bytes_sent(self) -> int:
@@ -269,7 +144,20 @@ class SecureChannel(Channel):
         return self._wire.bytes_received
 
     async def send(self, *parts: Buffer, pace: Pace = UNHURRIED, progress: Progress = unseen) -> None:
-        """Sends one message; see `Channel.send`."""
+        """Sends one message: the parts' concatenation, which is never built.
+
+        Several tasks may send; their messages go out one after the other. The parts must not change meanwhile.
+
+        Args:
+            parts: C-contiguous buffers of plain items.
+            pace: how fast the peer must take it, from its first byte on.
+            progress: called with the bytes sent so far, of the message and its records.
+
+        Raises:
+            TooSlowError: the peer fell below the pace.
+            MisuseError: a part is not a contiguous buffer.
+            ChannelError: the connection is lost, closed or broken.
+        """
         records = self._writer.message(parts)
         async with self._sending:
             stopwatch = self._stopwatch(pace, sum(memoryview(part).nbytes for part in parts))
@@ -300,7 +188,16 @@ class SecureChannel(Channel):
                 await self._wire.send(self._writer.ping())
 
     async def announced(self, *, pace: Pace = UNHURRIED) -> int:
-        """Waits for the next message to begin and returns its length; see `Channel.announced`."""
+        """Waits for the next message to begin and returns its length in bytes; the message stays to be received.
+
+        Args:
+            pace: how fast the peer must deliver the message's beginning, from its first byte on.
+
+        Raises:
+            TooSlowError: the peer fell below the pace.
+            MisuseError: another task is receiving.
+            ChannelError: there is no next message: the channel was closed, lost or broken.
+        """
         with self._sole_receiver():
             await trio.lowlevel.checkpoint_if_cancelled()
             total = await self._announcement(pace)
@@ -308,7 +205,16 @@ class SecureChannel(Channel):
             return total
 
     async def awaited(self, remind: Callable[[], None] = _nothing) -> int:
-        """Waits for the next message to begin for as long as the peer lives; see `Channel.awaited`."""
+        """Waits as `announced` does, for as long as the peer lives: both sides send signs of life.
+
+        Args:
+            remind: called whenever nothing has begun for `REMINDER` seconds more.
+
+        Raises:
+            SilentPeerError: nothing has come for `SILENCE` seconds, not even a sign of life.
+            MisuseError: another task is receiving.
+            ChannelError: there is no next message: the channel was closed, lost or broken.
+        """
         heard, heard_at = self.bytes_received, trio.current_time()
         beats = 0
         while True:
@@ -326,7 +232,7 @@ class SecureChannel(Channel):
                 await self.ping()
 
     async def beat(self) -> None:
-        """Sends signs of life; see `Channel.beat`."""
+        """Sends signs of life while the peer waits for us; ends when it is cancelled or the channel is lost."""
         with suppress(ChannelError):
             while True:
                 await trio.sleep(self._heartbeat)
@@ -334,7 +240,17 @@ class SecureChannel(Channel):
                     await self.ping()
 
     async def beginning(self, size: int, *, pace: Pace = UNHURRIED) -> bytes:
-        """Returns the first bytes of the next message; see `Channel.beginning`."""
+        """Returns the first bytes of the next message; the message stays to be received, from its first byte on.
+
+        Args:
+            size: how many; the whole message if it has fewer.
+            pace: how fast the peer must deliver them, once the message has begun.
+
+        Raises:
+            TooSlowError: the peer fell below the pace.
+            MisuseError: another task is receiving.
+            ChannelError: the channel was closed, lost or broken.
+        """
         with self._sole_receiver():
             await trio.lowlevel.checkpoint_if_cancelled()
             arriving = self._arriving(await self._announcement(pace))
@@ -343,7 +259,19 @@ class SecureChannel(Channel):
             return bytes(memoryview(arriving.content)[: min(size, arriving.total)])
 
     async def receive(self, limit: int, *, pace: Pace = UNHURRIED, room: Room = endless) -> bytearray:
-        """Returns the next message; see `Channel.receive`."""
+        """Returns the next message.
+
+        Args:
+            limit: the longest message to accept, in bytes.
+            pace: how fast the peer must deliver it from now on, once it has begun.
+            room: called before more memory is reserved; what it waits does not count against the peer's pace.
+
+        Raises:
+            MessageTooLongError: the message is longer; nothing has been read or allocated.
+            TooSlowError: the peer fell below the pace.
+            MisuseError: another task is receiving.
+            ChannelError: the channel was closed, lost or broken.
+        """
         with self._sole_receiver():
             await trio.lowlevel.checkpoint_if_cancelled()
             total = await self._announcement(pace)
@@ -356,7 +284,16 @@ class SecureChannel(Channel):
             return arriving.content
 
     async def discard(self, *, pace: Pace = UNHURRIED) -> None:
-        """Reads the next message and drops it, in constant memory; see `Channel.discard`."""
+        """Reads the next message and drops it, in constant memory.
+
+        Args:
+            pace: how fast the peer must deliver it from now on, once it has begun.
+
+        Raises:
+            TooSlowError: the peer fell below the pace.
+            MisuseError: another task is receiving.
+            ChannelError: the channel was closed, lost or broken.
+        """
         with self._sole_receiver():
             await trio.lowlevel.checkpoint_if_cancelled()
             total = await self._announcement(pace)
@@ -366,7 +303,7 @@ class SecureChannel(Channel):
             self._end_message()
 
     async def aclose(self) -> None:
-        """Says CLOSE if possible, and closes; see `Channel.aclose`."""
+        """Says CLOSE if that is possible within `CLOSE_PATIENCE`, and closes; a second time does nothing."""
         try:
             with trio.move_on_after(CLOSE_PATIENCE), suppress(ChannelError):
                 async with self._sending:
@@ -374,6 +311,14 @@ class SecureChannel(Channel):
                         await self._wire.send(self._writer.close())
         finally:
             await self._wire.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
 
     @contextmanager
     def _whole_or_broken(self) -> Iterator[None]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from fsl_async.errors import MisuseError
 from fsl_async.foreign_text import printable
 from fsl_async.randomness import Randomness
-from transport.channel import Introduction, SecureChannel
+from transport.channel import Channel, Introduction
 from transport.errors import (
     BusyError,
     ConnectionLostError,
@@ -137,7 +137,7 @@ def accept_any_payload(payload: bytes) -> None:
 
 async def initiate(
     wire: Wire, server_key: bytes, settings: HandshakeSettings, check: CheckPayload = accept_any_payload
-) -> SecureChannel:
+) -> Channel:
     """Performs the client's side of the handshake.
 
     Args:
@@ -163,10 +163,10 @@ async def initiate(
     reader = RecordReader(receiving)
     welcome = _judged(await _read_answer(wire, reader))
     introduction = Introduction(server_key, Role(answered.role), peer_payload, noise.handshake_hash, welcome)
-    return SecureChannel(wire, RecordWriter(sending), reader, introduction)
+    return Channel(wire, RecordWriter(sending), reader, introduction)
 
 
-async def respond(wire: Wire, settings: HandshakeSettings, admit: Admit) -> SecureChannel:
+async def respond(wire: Wire, settings: HandshakeSettings, admit: Admit) -> Channel:
     """Performs the server's side of the handshake.
 
     Args:
@@ -195,7 +195,7 @@ async def respond(wire: Wire, settings: HandshakeSettings, admit: Admit) -> Secu
     await _send_answer(wire, writer, decision)
     welcome = _admitted(decision)
     introduction = Introduction(noise.remote_static, Role(asked.role), peer_payload, noise.handshake_hash, welcome)
-    return SecureChannel(wire, writer, RecordReader(receiving), introduction)
+    return Channel(wire, writer, RecordReader(receiving), introduction)
 
 
 async def _exchange_preambles(wire: Wire, ours: Preamble) -> Preamble:

@@ -25,7 +25,7 @@ from typing import TypeAlias
 import trio
 
 from fsl_async.errors import FslError, leaves
-from transport.channel import SecureChannel
+from transport.channel import Channel
 from transport.errors import HandshakeTimeoutError, TurnedAwayError
 from transport.handshake import (
     Admit,
@@ -81,7 +81,7 @@ class Transport(ABC):
         server_key: bytes,
         settings: HandshakeSettings,
         check: CheckPayload = accept_any_payload,
-    ) -> SecureChannel:
+    ) -> Channel:
         """Opens a channel to the server at `address` that holds `server_key`.
 
         Args:
@@ -112,7 +112,7 @@ class Transport(ABC):
 
 _log = logging.getLogger("transport")
 
-Handler = Callable[[SecureChannel], Awaitable[None]]
+Handler = Callable[[Channel], Awaitable[None]]
 """Serves one channel, which is closed when the handler returns."""
 
 Observe = Callable[[str, FslError], None]
@@ -216,7 +216,7 @@ class Listener:
             finally:
                 await trio.aclose_forcefully(stream)
 
-    async def _welcome(self, stream: trio.abc.Stream, origin: str, taken: ExitStack) -> SecureChannel:
+    async def _welcome(self, stream: trio.abc.Stream, origin: str, taken: ExitStack) -> Channel:
         """Shakes hands in time; the places that the connection occupies from then on go into `taken`."""
         if not self._rate.admits(origin):
             raise TurnedAwayError(f"more than {self._service.limits.handshakes_per_second:g} connections per second")

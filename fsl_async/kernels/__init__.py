@@ -42,10 +42,8 @@ if TYPE_CHECKING:
         Verification as Verification,
         add_leaves as add_leaves,
         adder as adder,
-        evaluate_add as evaluate_add,
         evaluate_leaves as evaluate_leaves,
         evaluate_select as evaluate_select,
-        evaluate_verified as evaluate_verified,
         verifying_adder as verifying_adder,
     )
     from fsl_async.kernels.trees.generation import (
@@ -59,7 +57,6 @@ if TYPE_CHECKING:
     from fsl_async.kernels.trees.union_evaluation import (
         Places as Places,
         choose_places as choose_places,
-        evaluate_places as evaluate_places,
         places_adder as places_adder,
     )
     from fsl_async.kernels.trees.walk import GROUP as GROUP

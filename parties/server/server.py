@@ -36,7 +36,6 @@ from transport import (
     NoPlace,
     Refusal,
     Role,
-    SecureChannel,
 )
 from transport.needs_trio import NeedsTrio
 
@@ -189,7 +188,7 @@ class Server(OperatedServer):
                 self._store_failed.send_nowait(StoreLostError(str(leaves(lost)[0])))
             raise
 
-    async def serve(self, channel: SecureChannel) -> None:
+    async def serve(self, channel: Channel) -> None:
         """Serve one connection until it is closed; a lost store ends the server too."""
         with self._ending_with_lost_store():
             await self._serve(channel)
@@ -215,7 +214,7 @@ class Server(OperatedServer):
         if not serves(payload, self.setup.task.digest()):
             raise MisuseError(other_task(self.setup, payload))
 
-    async def _serve(self, channel: SecureChannel) -> None:
+    async def _serve(self, channel: Channel) -> None:
         """Serve one connection until it is closed; the peer's becomes the link between the servers."""
         role = channel.introduction.peer_role
         if channel.peer_key == self.setup.peer.channel:

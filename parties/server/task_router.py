@@ -23,7 +23,7 @@ from parties.identity.handshake import MOST_TASKS, Credentials, served
 from parties.identity.keys import key_prefix
 from parties.server.admission import Enrolment
 from parties.server.setup import ServerSetup
-from transport import HandshakeSettings, Limits, NoPlace, Observe, Refusal, SecureChannel, Service, Transport
+from transport import Channel, HandshakeSettings, Limits, NoPlace, Observe, Refusal, Service, Transport
 
 __all__ = ["Listening", "TaskRouter"]
 
@@ -77,7 +77,7 @@ class TaskServer(Protocol):
     async def admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
         """Decide about the holder of an authenticated channel key."""
 
-    async def serve(self, channel: SecureChannel) -> None:
+    async def serve(self, channel: Channel) -> None:
         """Serve one connection until it is closed."""
 
 
@@ -197,7 +197,7 @@ class TaskRouter:
             case server:
                 return await server.admit(key, payload)
 
-    async def _serve(self, channel: SecureChannel) -> None:
+    async def _serve(self, channel: Channel) -> None:
         found = self._route(channel.peer_key, channel.introduction.peer_payload)
         if isinstance(found, Refusal):  # it has ended between the handshake and now
             raise ChannelError(f"nobody is left to serve this connection: {found.reason}")

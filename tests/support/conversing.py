@@ -28,12 +28,12 @@ from parties.server.limits import ConversationLimits
 from parties.server.replies import AbuseError, RequestRefusedError
 from tests.support.record_peer import RecordPeer
 from transport import (
+    Channel,
     HandshakeSettings,
     KeyPair,
     Kind,
     MemoryNetwork,
     Role,
-    SecureChannel,
     Service,
 )
 
@@ -140,7 +140,7 @@ class House:
         service = Service(SERVER, self._admit, self._serve, observe=lambda origin, error: self.failures.append(error))
         await self.nursery.start(self.network.listen, "S0", service)
 
-    async def dial(self, name="anna") -> SecureChannel:
+    async def dial(self, name="anna") -> Channel:
         own, key = settings(name, Role.CLIENT)
         self.names[key] = name
         return await self.network.dial("S0", SERVER_KEY, own)

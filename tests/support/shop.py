@@ -150,22 +150,14 @@ class Meddler(Transport):
 
 
 class MeddledChannel(Channel):
+    """Another channel, whose state it shares, with two hooks."""
+
     def __init__(self, inner: Channel, address: str, meddler: Meddler) -> None:
+        self.__dict__ = vars(inner)
         self.inner = inner
         self.address = address
         self.meddler = meddler
-        self.peer_key = inner.peer_key
-        self.handshake_hash = inner.handshake_hash
-        self.introduction = inner.introduction
         self.held: list[bytearray] = []
-
-    @property
-    def bytes_sent(self) -> int:
-        return self.inner.bytes_sent
-
-    @property
-    def bytes_received(self) -> int:
-        return self.inner.bytes_received
 
     async def send(self, *parts, **words) -> None:
         data = b"".join(parts)
@@ -173,18 +165,6 @@ class MeddledChannel(Channel):
         changed = await self.meddler.outgoing(self.address, message, data)
         if changed is not None:
             await self.inner.send(changed, **words)
-
-    async def awaited(self, *words) -> int:
-        return await self.inner.awaited(*words)
-
-    async def beat(self) -> None:
-        await self.inner.beat()
-
-    async def announced(self, **words) -> int:
-        return await self.inner.announced(**words)
-
-    async def beginning(self, size: int, **words) -> bytes:
-        return await self.inner.beginning(size, **words)
 
     async def receive(self, limit: int, **words) -> bytearray:
         """A message that a hook is cancelled over is kept: a receive that is cancelled loses nothing."""
@@ -197,8 +177,8 @@ class MeddledChannel(Channel):
             if changed is not None:
                 return bytearray(changed)
 
-    async def aclose(self) -> None:
-        await self.inner.aclose()
+    async def discard(self, **words) -> None:
+        await self.receive(await self.announced(**words), **words)
 
 
 async def copy_of(store: Store) -> MemoryStore:

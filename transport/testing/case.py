@@ -17,7 +17,7 @@ from typing import Any
 import trio
 
 from fsl_async.errors import FslError, sole_error
-from transport.channel import SecureChannel
+from transport.channel import Channel
 from transport.errors import ChannelClosedError
 from transport.handshake import HandshakeSettings, Refusal
 from transport.limits import Limits
@@ -38,7 +38,7 @@ async def admit_known(key: bytes, payload: bytes) -> bytes | Refusal:
     return Refusal("unknown client") if key == STRANGER.public else b"welcome, " + payload
 
 
-async def echo(channel: SecureChannel) -> None:
+async def echo(channel: Channel) -> None:
     """Sends every message back."""
     while True:
         try:
@@ -48,7 +48,7 @@ async def echo(channel: SecureChannel) -> None:
         await channel.send(message)
 
 
-async def sleep(channel: SecureChannel) -> None:
+async def sleep(channel: Channel) -> None:
     """Reads nothing."""
     await trio.sleep_forever()
 
@@ -92,7 +92,7 @@ class Lab:
         self.address = await self.nursery.start(run)
         return stop
 
-    async def dial(self, keys: KeyPair = ALICE, server: bytes = SERVER.public, **changes: Any) -> SecureChannel:
+    async def dial(self, keys: KeyPair = ALICE, server: bytes = SERVER.public, **changes: Any) -> Channel:
         """Open a channel to the server, whose key is the one that is given."""
         settings = HandshakeSettings(keys.private, Role.CLIENT, Kind.LIVE, os.urandom)
         return await self.transport.dial(self.address, server, replace(settings, **changes))

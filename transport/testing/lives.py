@@ -10,7 +10,7 @@ from dataclasses import replace
 import trio
 
 from fsl_async.errors import ChannelError, FslError
-from transport.channel import SecureChannel
+from transport.channel import Channel
 from transport.errors import (
     BusyError,
     ChannelClosedError,
@@ -30,7 +30,7 @@ AT_ONCE = 50
 async def close_is_seen_after_the_last_message(lab: Lab) -> None:
     """What was sent before a close arrives, and then the close."""
 
-    async def say_something(channel: SecureChannel) -> None:
+    async def say_something(channel: Channel) -> None:
         await channel.send(bytes(1_000_000))
 
     await lab.serve(say_something)
@@ -45,7 +45,7 @@ async def a_client_that_vanishes_is_noticed(lab: Lab) -> None:
     """When a stream's end goes away without a word, the other end is told."""
     ended = trio.Event()
 
-    async def handler(channel: SecureChannel) -> None:
+    async def handler(channel: Channel) -> None:
         with expect(ConnectionLostError):
             await channel.receive(LARGE)
         ended.set()
@@ -119,7 +119,7 @@ async def foreign_bytes_end_one_connection_only(lab: Lab) -> None:
 async def a_handler_that_fails_ends_one_connection_only(lab: Lab) -> None:
     """The other connections of a listener do not notice."""
 
-    async def fail_when_told(channel: SecureChannel) -> None:
+    async def fail_when_told(channel: Channel) -> None:
         if await channel.receive(LARGE) == b"fail":
             raise FslError("as it was told")
         await channel.send(b"here")

@@ -7,7 +7,7 @@ import random
 import trio
 
 from fsl_async.errors import ChannelError
-from transport.channel import SecureChannel
+from transport.channel import Channel
 from transport.errors import ChannelBrokenError, ChannelClosedError
 from transport.testing.case import ALICE, LARGE, SERVER, ConformanceError, Lab, Suite, echo, expect, require, sleep
 
@@ -23,9 +23,9 @@ LONG = bytes((BUFFERED + 1) << 20)
 @SUITE.case
 async def both_ends_know_each_other(lab: Lab) -> None:
     """The listener's handler and the dialling side have one channel, each with the other's key and payload."""
-    met: list[SecureChannel] = []
+    met: list[Channel] = []
 
-    async def remember(channel: SecureChannel) -> None:
+    async def remember(channel: Channel) -> None:
         met.append(channel)
         await echo(channel)
 
@@ -75,13 +75,13 @@ async def messages_go_both_ways_at_once(lab: Lab) -> None:
     """Neither direction waits for the other."""
     messages = [bytes([number % 256]) * (number * 97) for number in range(300)]
 
-    async def both_ways(channel: SecureChannel) -> None:
+    async def both_ways(channel: Channel) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_send_all, channel, messages)
             received = [bytes(await channel.receive(LARGE)) for _ in messages]
         require(received == messages, "messages came changed or in another order")
 
-    async def handler(channel: SecureChannel) -> None:
+    async def handler(channel: Channel) -> None:
         await both_ways(channel)
         with expect(ChannelClosedError):
             await channel.receive(LARGE)
@@ -126,7 +126,7 @@ async def a_cancelled_receive_loses_nothing(lab: Lab) -> None:
             require(await _received(channel, message) == message, "a receive that was cancelled has lost bytes")
 
 
-async def _received(channel: SecureChannel, message: bytes) -> bytearray:
+async def _received(channel: Channel, message: bytes) -> bytearray:
     """Sends a message that is sent back, and receives it in turns, each of which is cancelled a little later."""
     received, turns = None, 0
     async with trio.open_nursery() as nursery:
@@ -166,7 +166,7 @@ async def closing_does_not_wait_for_a_deaf_peer(lab: Lab) -> None:
         await channel.aclose()
 
 
-async def _send_all(channel: SecureChannel, messages: list[bytes]) -> None:
+async def _send_all(channel: Channel, messages: list[bytes]) -> None:
     for message in messages:
         await channel.send(message)
 

@@ -170,53 +170,6 @@ def verifying_adder(
     return add
 
 
-def evaluate_add(
-    evaluation: Evaluation, accumulator: Words, segment: int, start: int, stop: int, totals: AskedTotals = NO_TOTALS
-) -> None:
-    """Add the share of every position under some bins to an accumulator: `adder`, for one range.
-
-    Args:
-        evaluation: the trees and hints.
-        accumulator: uint64 (segments, leaves, planes, bins, 2), changed in place.
-        segment: the segment of the bins.
-        start: first bin.
-        stop: one past the last bin.
-        totals: where the sums over all leaves of every tree in range go, or `NO_TOTALS`.
-
-    Raises:
-        MisuseError: for wrong types or shapes, or bins outside the segment.
-    """
-    adder(evaluation, accumulator, totals)(segment, start, stop)
-
-
-def evaluate_verified(
-    evaluation: Evaluation,
-    verification: Verification,
-    accumulator: Words,
-    proofs: Blocks,
-    segment: int,
-    start: int,
-    stop: int,
-    totals: AskedTotals = NO_TOTALS,
-) -> None:
-    """`evaluate_add`, and the proofs of the same trees in the same walk: `verifying_adder`, for one range.
-
-    Args:
-        evaluation: the trees and hints.
-        verification: how to check them.
-        accumulator: uint64 (segments, leaves, planes, bins, 2), changed in place.
-        proofs: uint64 (trees, 2); those of the trees in range are written.
-        segment: the segment of the bins.
-        start: first bin.
-        stop: one past the last bin.
-        totals: where the sums over all leaves of every tree in range go, or `NO_TOTALS`.
-
-    Raises:
-        MisuseError: for wrong types or shapes, or bins outside the segment.
-    """
-    verifying_adder(evaluation, verification, accumulator, proofs, totals)(segment, start, stop)
-
-
 def evaluate_select(selection: Selection, bits: Bytes, segment: int, start: int, stop: int) -> None:
     """Write this server's share of the selection bits of some bins.
 
@@ -282,7 +235,7 @@ def add_leaves(
     stop: int,
     totals: AskedTotals = NO_TOTALS,
 ) -> None:
-    """`evaluate_add` from leaves that `evaluate_leaves` wrote, all of them: no tree is walked.
+    """As `adder`, from leaves that `evaluate_leaves` wrote, all of them: no tree is walked.
 
     Args:
         evaluation: the hints and conversion keys of this epoch.

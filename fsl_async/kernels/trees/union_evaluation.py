@@ -109,23 +109,6 @@ def places_adder(
     return add
 
 
-def evaluate_places(
-    evaluation: Evaluation,
-    places: Places,
-    accumulator: Words,
-    segment: int,
-    start: int,
-    stop: int,
-    totals: AskedTotals = NO_TOTALS,
-) -> None:
-    """Add the shares at chosen places to an accumulator: `places_adder`, for one range.
-
-    Raises:
-        MisuseError: as `places_adder`.
-    """
-    places_adder(evaluation, places, accumulator, segment, totals)(start, stop)
-
-
 @compiled
 def add_places(
     trees: Trees,

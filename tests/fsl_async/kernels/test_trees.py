@@ -43,7 +43,7 @@ def sums(case: Case) -> list[np.ndarray]:
     accumulators = [case.accumulator() for _ in (0, 1)]
     for server, accumulator in enumerate(accumulators):
         for segment in range(SEGMENTS):
-            kernels.evaluate_add(case.evaluation(server), accumulator, segment, 0, case.bins)
+            kernels.adder(case.evaluation(server), accumulator)(segment, 0, case.bins)
     return accumulators
 
 
@@ -156,8 +156,8 @@ def proofs_of(case: Case, verification: kernels.Verification, server: int) -> np
     accumulator, plain = case.accumulator(), case.accumulator()
     for segment in range(SEGMENTS):
         evaluation = case.evaluation(server)
-        kernels.evaluate_verified(evaluation, verification, accumulator, proofs, segment, 0, case.bins)
-        kernels.evaluate_add(evaluation, plain, segment, 0, case.bins)
+        kernels.verifying_adder(evaluation, verification, accumulator, proofs)(segment, 0, case.bins)
+        kernels.adder(evaluation, plain)(segment, 0, case.bins)
     assert (accumulator == plain).all()
     return proofs
 
@@ -235,9 +235,9 @@ def test_ranges_of_bins_do_not_touch_each_other() -> None:
     case = Case(bins=600, leaves=6)
     whole, cut = case.accumulator(), case.accumulator()
     for segment in range(SEGMENTS):
-        kernels.evaluate_add(case.evaluation(0), whole, segment, 0, 600)
+        kernels.adder(case.evaluation(0), whole)(segment, 0, 600)
         for start, stop in ((0, 0), (590, 600), (0, 3), (3, 259), (259, 590), (600, 600)):
-            kernels.evaluate_add(case.evaluation(0), cut, segment, start, stop)
+            kernels.adder(case.evaluation(0), cut)(segment, start, stop)
     assert (whole == cut).all()
 
 
@@ -256,9 +256,9 @@ def test_accumulators_keep_what_is_in_them() -> None:
     case = Case(bins=20, leaves=3, bits=128)
     once, twice = case.accumulator(), case.accumulator()
     for segment in range(SEGMENTS):
-        kernels.evaluate_add(case.evaluation(0), once, segment, 0, 20)
+        kernels.adder(case.evaluation(0), once)(segment, 0, 20)
         for _ in range(2):
-            kernels.evaluate_add(case.evaluation(0), twice, segment, 0, 20)
+            kernels.adder(case.evaluation(0), twice)(segment, 0, 20)
     assert (difference(twice, once, 128) == once).all()
 
 
@@ -308,8 +308,8 @@ def test_totals_are_sums_over_leaves(isa: str, bins: int, leaves: int) -> None:
         cells = [case.accumulator() for _ in range(3)]
         for segment in range(SEGMENTS):
             part = (segment, 0, bins)
-            kernels.evaluate_add(evaluation, cells[0], *part, walked)
-            kernels.evaluate_verified(evaluation, verification, cells[1], proofs, *part, verified)
+            kernels.adder(evaluation, cells[0], walked)(*part)
+            kernels.verifying_adder(evaluation, verification, cells[1], proofs, verified)(*part)
             kernels.add_leaves(evaluation, case.all_leaves(server), cells[2], *part, kept)
         assert all((sum_ == plain).all() for sum_ in cells)
         assert all((totals.sums == total_of(plain, bits)).all() for totals in (walked, verified, kept))
@@ -324,9 +324,9 @@ def test_totals_of_ranges() -> None:
     cut.sums[:] = 7
     accumulator = case.accumulator()
     for segment in range(SEGMENTS):
-        kernels.evaluate_add(case.evaluation(0), accumulator, segment, 0, 600, whole)
+        kernels.adder(case.evaluation(0), accumulator, whole)(segment, 0, 600)
         for start, stop in ((0, 0), (590, 600), (0, 3), (3, 259), (259, 590), (600, 600)):
-            kernels.evaluate_add(case.evaluation(0), accumulator, segment, start, stop, cut)
+            kernels.adder(case.evaluation(0), accumulator, cut)(segment, start, stop)
     assert (whole.sums == cut.sums).all()
 
 
@@ -339,7 +339,7 @@ def test_totals_of_another_shape_are_refused() -> None:
     for shape in ((1, case.trees, 2), (2, case.trees - 1, 2)):
         totals = kernels.Totals(np.zeros(shape, dtype=np.uint64))
         with pytest.raises(MisuseError, match="totals: expected uint64"):
-            kernels.evaluate_add(case.evaluation(0), case.accumulator(), 0, 0, 9, totals)
+            kernels.adder(case.evaluation(0), case.accumulator(), totals)(0, 0, 9)
 
 
 @pytest.mark.slow

@@ -32,13 +32,13 @@ def results(bins: int, leaves: int, planes: int, bits: int) -> str:
     marks = np.zeros((SEGMENTS, leaves, -(-bins // 8)), dtype=np.uint8)
     slot_marks = np.zeros((SEGMENTS, leaves, -(-bins * 4 // 8)), dtype=np.uint8)
     for segment in range(SEGMENTS):
-        kernels.evaluate_verified(case.evaluation(1), verification, sums, proofs, segment, 0, bins)
-        kernels.evaluate_add(case.evaluation(1), sums, segment, 0, bins)
+        kernels.verifying_adder(case.evaluation(1), verification, sums, proofs)(segment, 0, bins)
+        kernels.adder(case.evaluation(1), sums)(segment, 0, bins)
         kernels.evaluate_select(case.selection(1), marks, segment, 0, bins)
         kernels.evaluate_select(slotted, slot_marks, segment, 0, bins)
         kernels.add_leaves(case.evaluation(0), case.all_leaves(0), sums, segment, 0, bins)
-        kernels.evaluate_verified(case.evaluation(1), verification, sums, proofs, segment, 0, bins, totals[0])
-        kernels.evaluate_add(case.evaluation(1), sums, segment, 0, bins, totals[1])
+        kernels.verifying_adder(case.evaluation(1), verification, sums, proofs, totals[0])(segment, 0, bins)
+        kernels.adder(case.evaluation(1), sums, totals[1])(segment, 0, bins)
         kernels.add_leaves(case.evaluation(0), case.all_leaves(0), sums, segment, 0, bins, totals[2])
     whole = [case.tree.words, case.hints, hints, sums, proofs, marks, slot_marks]
     if bins == 1:

@@ -45,9 +45,9 @@ def test_chosen_places_equal_the_same_places_of_everything(
         totals = kernels.Totals(np.full((planes, segments * bins, 2), 7, dtype=np.uint64))
         for start in range(0, bins, kernels.GROUP):
             stop = min(start + kernels.GROUP, bins)
-            kernels.evaluate_places(evaluation, places, cells, segment, start, stop)
-            kernels.evaluate_places(evaluation, places, np.zeros_like(cells), segment, start, stop, totals)
-        kernels.evaluate_add(evaluation, everything, segment, 0, bins)
+            kernels.places_adder(evaluation, places, cells, segment)(start, stop)
+            kernels.places_adder(evaluation, places, np.zeros_like(cells), segment, totals)(start, stop)
+        kernels.adder(evaluation, everything)(segment, 0, bins)
         picked = positions[places.order]
         expected = everything[segment, picked // bins, :, picked % bins].transpose(1, 0, 2)
         np.testing.assert_array_equal(cells, expected)
@@ -63,7 +63,7 @@ def test_places_run_uncompiled_too() -> None:
     places = kernels.choose_places(np.array([0, 7, 10], dtype=np.uint32), 4, 3)
     compiled, plain = np.zeros((2, 1, 3, 2), dtype=np.uint64)
     totals, plain_totals = np.zeros((2, 1, 3, 2), dtype=np.uint64)
-    kernels.evaluate_places(evaluation, places, compiled, 0, 0, 3, kernels.Totals(totals))
+    kernels.places_adder(evaluation, places, compiled, 0, kernels.Totals(totals))(0, 3)
     trees, conversion = kernel.trees_of(evaluation), kernel.conversion_of(evaluation)
     arguments = (trees, conversion, (0, 0, 3, 4), places.bins, places.starts, plain.reshape(-1, 2))
     with np.errstate(over="ignore"):
@@ -78,7 +78,7 @@ def test_ranges_that_cut_a_group_are_refused() -> None:
     places = kernels.choose_places(np.arange(4, dtype=np.uint32), 2, 300)
     cells = np.zeros((1, 4, 2), dtype=np.uint64)
     with pytest.raises(ValueError, match="do not begin and end with a group"):
-        kernels.evaluate_places(evaluation, places, cells, 0, 10, 300)
+        kernels.places_adder(evaluation, places, cells, 0)(10, 300)
     with pytest.raises(ValueError, match="positions must lie below"):
         kernels.choose_places(np.array([600], dtype=np.uint32), 2, 300)
 

@@ -34,12 +34,12 @@ from tests.support.shop import (
     take_part,
 )
 from transport import (
+    Channel,
     ChannelClosedError,
     HandshakeSettings,
     MemoryNetwork,
     RefusedError,
     Role,
-    SecureChannel,
     UnreachableError,
     WrongServerKeyError,
 )
@@ -337,7 +337,7 @@ async def test_random_messages_on_an_open_channel_disturb_nobody(nursery, wires)
         assert_exact(await shop.finish_round(), "anna", "ben")
 
 
-async def raw_channel(client: Client, server: int) -> SecureChannel:
+async def raw_channel(client: Client, server: int) -> Channel:
     """A channel with this client's keys, and nobody minding what is said on it."""
     setup = client.setup
     said = Credentials.of(setup.identity, setup.task.digest()).encode()

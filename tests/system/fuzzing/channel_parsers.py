@@ -15,7 +15,7 @@ from fsl_async.errors import MisuseError
 from parties.compute import InlineLane
 from parties.identity.handshake import Credentials
 from transport import AuthenticationError, ChannelClosedError, Kind, Role
-from transport.channel import Introduction, SecureChannel
+from transport.channel import Channel, Introduction
 from transport.errors import ChannelError, MessageTooLongError
 from transport.handshake import HandshakeSettings, Refusal, initiate, respond
 from transport.noise import TAG_SIZE, CipherState, HandshakeState, KeyPair
@@ -317,7 +317,7 @@ def _receive_from_hostile(data: bytes) -> None:
     async def receive() -> None:
         introduction = Introduction(SERVER_KEY, Role.SERVER_0, b"", b"", b"")
         reader, writer = RecordReader(CipherState(key(30))), RecordWriter(CipherState(key(31)))
-        channel = SecureChannel(Wire(Script(records)), writer, reader, introduction)
+        channel = Channel(Wire(Script(records)), writer, reader, introduction)
         ways = int.from_bytes(order, "big")
         for turn in range(1_000):
             match ways >> turn % 8 & 3:
@@ -333,7 +333,7 @@ def _receive_from_hostile(data: bytes) -> None:
         return
 
 
-async def _receive_at_most(channel: SecureChannel, limit: int) -> None:
+async def _receive_at_most(channel: Channel, limit: int) -> None:
     announced = await channel.announced()
     try:
         received = await channel.receive(limit)

@@ -139,45 +139,17 @@ class GatedTransport(TcpTransport):
 
 
 class GatedChannel(Channel):
-    """A channel that holds a submission back until the gate is open."""
+    """A channel, whose state it shares, that holds a submission back until the gate is open."""
 
     def __init__(self, inner: Channel, walker: Walker) -> None:
-        self._inner = inner
+        self.__dict__ = vars(inner)
         self._walker = walker
-        self.peer_key = inner.peer_key
-        self.handshake_hash = inner.handshake_hash
-
-    @property
-    def bytes_sent(self) -> int:
-        return self._inner.bytes_sent
-
-    @property
-    def bytes_received(self) -> int:
-        return self._inner.bytes_received
 
     async def send(self, *parts: Any, **more: Any) -> None:
         message = decode(parts[0], FromClient, "ourselves").message  # bulk comes in parts of its own
         if isinstance(message, Submit | Hint):
             await self._walker.pass_through()
-        await self._inner.send(*parts, **more)
-
-    async def awaited(self, *arguments: Any) -> int:
-        return await self._inner.awaited(*arguments)
-
-    async def beat(self) -> None:
-        await self._inner.beat()
-
-    async def announced(self) -> int:
-        return await self._inner.announced()
-
-    async def beginning(self, *arguments: Any, **more: Any) -> bytes:
-        return await self._inner.beginning(*arguments, **more)
-
-    async def receive(self, *arguments: Any, **more: Any) -> bytearray:
-        return await self._inner.receive(*arguments, **more)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+        await super().send(*parts, **more)
 
 
 async def crowd(site: Site, first: int, last: int, rounds: int, seed: int, over: float) -> None:
