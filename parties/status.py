@@ -311,6 +311,8 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
         fingerprints: of the task, the model and both servers' keys.
         peer_connected: whether the other server is connected.
         peer_release: the release of this software that the other server says it runs; empty if it has not said so.
+        peer_stops_since: when the other server said that it stops as its operator wants, in seconds since 1970; None
+            once it is met again.
         clients_connected: how many connections of clients there are.
         clients_known: how many clients may take part.
         stage: where the server is.
@@ -344,6 +346,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Note, ...]
     blobs: BlobsStatus | None
     engine: EngineStatus | None
+    peer_stops_since: float | None = None
 
     @property
     def peer(self) -> str:

@@ -8,7 +8,7 @@ and its range, and its reader enforces them.
     client → server    AskTask Enter Retrieve Recall Download Submit Hint AskOutcome
     server → client    TaskIs Opened Answer Block Receipt Finished Refused
     server → server    Known TossCommitment TossReveal AskedList HeldParts Forward Closing Held RosterList Proofs
-                       RowCounts Commitment Share AskPieces SharePiece Conclusion Abort
+                       RowCounts Commitment Share AskPieces SharePiece Conclusion Abort Refused
 """
 
 from __future__ import annotations
@@ -200,7 +200,10 @@ class Finished(Message, frozen=True, tag="finished", kw_only=True):
 
 
 class Refused(Bare, frozen=True, tag="refused", kw_only=True):
-    """A request was refused, and why; a busy server says after how many seconds to ask again."""
+    """A request was refused, and why; a busy server says after how many seconds to ask again.
+
+    Also why a connection is about to end; to the other server "busy" says that this one stops as its operator wants.
+    """
 
     reason: Literal["round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "not-drawn", "busy"]
     explanation: str
@@ -376,4 +379,4 @@ OfRound: TypeAlias = (
 )
 """What the servers say to each other in an open round, besides what they forward, and what of that they hold."""
 
-FromPeer: TypeAlias = Known | TossCommitment | TossReveal | AskedList | HeldParts | Forward | OfRound
+FromPeer: TypeAlias = Known | TossCommitment | TossReveal | AskedList | HeldParts | Forward | OfRound | Refused

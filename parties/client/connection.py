@@ -18,7 +18,8 @@ import trio
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import ChannelError, MisuseError
-from transport import Channel, Pace, UnansweredError
+from transport import Channel, ConnectionLostError, Pace, UnansweredError
+from transport.channel import CLOSE_PATIENCE
 
 STANDSTILL = (20.0, 60.0)
 """Seconds for which a message under way may stand still: what is left of the time to wait, within these bounds."""
@@ -100,11 +101,18 @@ class ServerConnection:
         channel = await self._connected(until)
         try:
             began, pace = trio.current_time(), _moving(until)
-            await channel.send(*parts, pace=pace)
+            try:
+                await channel.send(*parts, pace=pace)
+            except ConnectionLostError:
+                with trio.move_on_after(CLOSE_PATIENCE):  # the server may have said why, before it ended the connection
+                    words = await channel.receive(self._limit)
+                    await self.leave()
+                    return words
+                raise
             await _reply_begun(channel, until + trio.current_time() - began, remind)
             return await channel.receive(self._limit, pace=pace)
         except BaseException:  # how much went out, and whether a reply will come, is unknown
-            await self._leave(_Lost())
+            await self.leave()
             raise
 
     async def check(self, *parts: Buffer, until: float) -> None:
@@ -112,6 +120,10 @@ class ServerConnection:
         if isinstance(self._state, _Connected):
             with suppress(ChannelError):
                 await self.request(*parts, until=until, remind=_nothing)
+
+    async def leave(self) -> None:
+        """Leave a connection that the server ends; the next request makes another one."""
+        await self._leave(_Lost())
 
     async def aclose(self) -> None:
         """Close the connection, if there is one."""

@@ -38,7 +38,7 @@ from fsl_async.wire.messages import (
     TaskIs,
 )
 from parties.client.connection import ServerConnection
-from parties.client.retries import LEAST, LONGEST_PAUSE, PATIENCE, Attempted, Retries
+from parties.client.retries import LEAST, LONGEST_PAUSE, PATIENCE, Attempted, Retries, ends_connection
 from parties.client.setup import ClientSetup, never
 from parties.errors import RequestDeniedError, RoundClosedError, ServerBusyError
 from parties.identity.handshake import NO_VOUCHER, Credentials
@@ -158,6 +158,8 @@ class Requests:
                 except (ChannelError, ServerBusyError) as error:
                     if isinstance(error, SilentPeerError | UnansweredError):
                         self._suspected.add(1 - server)
+                    if ends_connection(error):
+                        await self._connections[server].leave()
                     await self._let_the_other_speak(server, error)
                     self._failing.add(server)
                     await retries.wait_or_raise(error)

@@ -184,7 +184,8 @@ class Retries:
 
     def _warn(self, error: ChannelError | ServerBusyError, left: float) -> None:
         """Warn of a failure, but of one in `REMINDER` seconds; a single lost connection is not worth a warning."""
-        now, unheeded = trio.current_time(), isinstance(self._failures[0], _LOST) and len(self._failures) == 1
+        lost = isinstance(error, _LOST) or ends_connection(error)
+        now, unheeded = trio.current_time(), lost and len(self._failures) == 1
         warns = not unheeded and now - self._warned_at >= REMINDER
         if warns:
             self._warned_at = now
@@ -196,6 +197,11 @@ class Retries:
             _explanation(error),
             left,
         )
+
+
+def ends_connection(error: Exception) -> bool:
+    """Whether a server ends the connection: it was asked for nothing in a while, or a request came too slowly."""
+    return isinstance(error, ServerBusyError) and not error.retry_after
 
 
 def _explanation(error: ChannelError | ServerBusyError) -> str:

@@ -59,6 +59,9 @@ MANY_CLIENTS = 5_000
 MERGED_SECONDS = 0.2
 """Changes within so many seconds become one server-sent event."""
 
+PLANNED_SECONDS = 3_600.0
+"""For so long the other server is not missed that has said that it stops as its operator wants."""
+
 HEARTBEAT = 10.0
 """Seconds after which the status is sent again without a change."""
 
@@ -320,8 +323,10 @@ async def _missing(task: OperatedTask) -> list[str]:
         case "starting" | "failed":
             return [plain_text(": ".join(filter(None, (standing.state, standing.explanation))))]
     status = task.overview.status()
-    missing = []
-    if not status.peer_connected and (status.round is None or status.round.state != "Open"):
+    missing, stops = [], status.peer_stops_since
+    is_planned = stops is not None and task.observer.setup.clock() < stops + PLANNED_SECONDS
+    is_open = status.round is not None and status.round.state == "Open"
+    if not (status.peer_connected or is_planned or is_open):
         missing.append(f"{status.peer} is not connected")
     store = await task.observer.setup.store_problem()
     return [*missing, plain_text(f"the store cannot be written: {store}")] if store else missing

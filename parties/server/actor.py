@@ -25,13 +25,13 @@ from fsl_async.errors import PeerViolationError
 from fsl_async.protocols import ssa
 from fsl_async.protocols.ending import CloseRound, GaveUp
 from fsl_async.protocols.machine import Event
-from fsl_async.wire.messages import AskedList, HeldParts, Known, TossCommitment, TossReveal
+from fsl_async.wire.messages import AskedList, Known, TossCommitment, TossReveal
 from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.inbox import Gathered, Heard, Inbox, Item, Ours, Said
 from parties.server.peer.forwarding import Forwarded, objection
 from parties.server.peer.link import PeerLink
 from parties.server.peer.meeting import Meeting
-from parties.server.replies import RequestRefusedError
+from parties.server.replies import RequestRefusedError, farewell
 from parties.server.round_sequence import RoundSequence
 from parties.server.rounds import Rounds
 from parties.server.store_layout import RequestKey
@@ -80,6 +80,7 @@ class Actor:
             await self._evidence.keep(
                 Evidence(number=self._sequence.number, about=error.peer, kind="violation", explanation=str(error))
             )
+            self._link.post(farewell("malformed", error.peer, error))
             await self._link.flush()  # so that the peer hears what contradicts it, and ends as well
             raise
 
@@ -137,15 +138,13 @@ class Actor:
         match message:
             case Known():
                 await self._meeting.take(self._sequence.known(), message)
-                if self._meeting.listens:
-                    await self._sequence.take_known(message)
-            case HeldParts():
-                await self._sequence.take_held(message, bulk)
+                if self._meeting.listens and self._rounds.running is not None:
+                    await self._rounds.running.peer_is_at(message.present)
             case TossCommitment() | TossReveal():
                 await self._sequence.take_toss(message)
             case AskedList():
                 await self._sequence.take_asked(message, bulk)
-            case _:
+            case _:  # of a round
                 run = self._rounds.find(message.round_id)
                 if run is None:
                     self._sequence.check_known(message.round_id)

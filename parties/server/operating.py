@@ -8,6 +8,7 @@ after its answer has closed the round, and one that is asked again says the same
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
 from typing import assert_never
 
 import trio
@@ -48,6 +49,7 @@ class OperatedServer:
         records: what it keeps beyond a round.
         inbox: takes what is to change a round.
         rounds: its rounds.
+        peer_inbox: brings what the other server says to the inbox.
         link: the connection to the other server.
         meeting: what it makes of the other server while they are connected.
         sequence: moves its rounds on.
@@ -58,8 +60,8 @@ class OperatedServer:
         self.setup = setup
         self.records, self.inbox = ServerRecords(setup), Inbox()
         self.rounds = Rounds(setup.peer_name, self.records.past)
-        listener = PeerInbox(setup, self.inbox, self.rounds, self.enrolment)
-        self.link = PeerLink(setup.peer_name, longest_peer_message(setup.task), listener, tap)
+        self.peer_inbox = PeerInbox(setup, self.inbox, self.rounds, self.enrolment)
+        self.link = PeerLink(setup.peer_name, longest_peer_message(setup.task), self.peer_inbox, tap)
         self.meeting = Meeting(setup.name, self.link, setup.observe)
         self.sequence = RoundSequence(setup, self.records, self.rounds, self.link, self.inbox)
         self.visitors = 0
@@ -287,7 +289,7 @@ class OperatedServer:
         """Open no further round, and wait at most so many seconds for the one that is on its way to its sum.
 
         A round that still waits for clients, or is not over by then, is parked: it resumes when the server is started
-        again with the same store.
+        again with the same store. The other server hears that this one stops.
 
         Returns:
             What the server was doing at the end, for people.
@@ -297,12 +299,17 @@ class OperatedServer:
         if run is not None and not run.is_open:
             with trio.move_on_after(seconds):
                 await self.rounds.until_settled(run)
+        await self.link.flush()
         return self.state_name()
 
     def state_name(self) -> str:
         """What the server is doing, for people."""
         held_up = self.records.standstill.what
-        return self.rounds.state_name() + (f"; held up by {held_up}" if held_up else "")
+        words = self.rounds.state_name() + (f"; held up by {held_up}" if held_up else "")
+        if (since := self.peer_inbox.stops_since) is None:
+            return words
+        moment = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
+        return f"{words}; {self.link.peer} stops as planned, since {moment}"
 
     def status(self) -> ServerStatus:
         """How the server stands, for people."""
@@ -313,6 +320,7 @@ class OperatedServer:
             fingerprints=self._fingerprints(),
             peer_connected=self.link.connected,
             peer_release=printable(self.meeting.peer_release),
+            peer_stops_since=self.peer_inbox.stops_since,
             clients_connected=self.visitors,
             clients_known=len(self.enrolment.names()),
             stage=self.rounds.stage.name,

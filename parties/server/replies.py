@@ -10,17 +10,34 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Literal, TypeAlias
 
+import trio
+
 from fsl_async.digests import Buffer
-from fsl_async.errors import PeerViolationError
+from fsl_async.errors import ChannelError, PeerViolationError
 from fsl_async.foreign_text import shortened
+from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import Hint, Message, Refused, Retrieve, Submit
 from parties.events import EvidenceKind
+from transport import Channel
+from transport.channel import CLOSE_PATIENCE
 
 Reason: TypeAlias = Literal[
     "round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "not-drawn", "busy"
 ]
+
+
+def farewell(reason: Reason, party: str, why: object) -> Refused:
+    """Why the connection to a party is about to end."""
+    return Refused(reason=reason, explanation=shortened(str(why).removeprefix(f"{party}: ")))
+
+
+async def say_why(channel: Channel, words: Refused) -> None:
+    """Say something last; the caller ends the connection, and waits no longer for who does not read."""
+    with trio.move_on_after(CLOSE_PATIENCE, shield=True), suppress(ChannelError):
+        await channel.send(*encode(words))
 
 
 class RequestRefusedError(Exception):

@@ -15,7 +15,7 @@ import trio
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.ending import GaveUp
-from fsl_async.wire.messages import Abort, AskedList, Conclusion, HeldParts, Known, TossCommitment, TossReveal
+from fsl_async.wire.messages import Abort, AskedList, Conclusion, Known, TossCommitment, TossReveal
 from parties.events import ClientsDrawn, Resumed, RoundOpened, RoundSettled, Warned
 from parties.outcome import Aborted
 from parties.server.inbox import Gathered, Inbox
@@ -23,6 +23,7 @@ from parties.server.lasting_state import LastingState
 from parties.server.peer.link import PeerLink
 from parties.server.peer.meeting import known
 from parties.server.records import ServerRecords
+from parties.server.replies import farewell
 from parties.server.round.accumulation import InProcess
 from parties.server.round.drawing import SampleRun
 from parties.server.round.engine import RoundStart
@@ -108,8 +109,13 @@ class RoundSequence:
         await self.move_on()
 
     def wind_up(self) -> None:
-        """Open no further round."""
+        """Open no further round, and let the other server not miss this one for a while."""
         self._is_winding_up = True
+        self._say_farewell()
+
+    def _say_farewell(self) -> None:
+        if self._is_winding_up:
+            self._link.post(farewell("busy", self._link.peer, f"{self._setup.name} stops, as its operator wants"))
 
     async def move_on(self) -> None:
         """When a round is settled, begin the next."""
@@ -197,23 +203,7 @@ class RoundSequence:
             self._sample.resend()
         if self._rounds.running is not None:
             self._rounds.running.meet()
-
-    async def take_known(self, message: Known) -> None:
-        """Say what the peer may lack of a round that is on here and, as it says, not there."""
-        if self._rounds.running is not None:
-            await self._rounds.running.peer_is_at(message.present)
-
-    async def take_held(self, message: HeldParts, marks: memoryview) -> None:
-        """Say what the peer may lack of a round that is on at both servers.
-
-        Raises:
-            PeerViolationError: the round is unknown here, or the marks are none.
-        """
-        run = self._rounds.find(message.round_id)
-        if run is None:
-            self.check_known(message.round_id)
-        else:
-            await run.peer_holds(marks)
+        self._say_farewell()
 
     def known(self) -> Known:
         """What this server knows, for when the servers meet."""

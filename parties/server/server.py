@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 import trio
 
-from fsl_async.errors import FslError, MisuseError, PeerViolationError, leaves
+from fsl_async.errors import FslError, MisuseError, leaves
 from parties.concurrency import RecurringEvent
 from parties.events import ClientLeft, ClientMet, ConnectionFailed, Warned
 from parties.identity.handshake import Credentials, serves
@@ -219,7 +219,7 @@ class Server(OperatedServer):
         role = channel.introduction.peer_role
         if channel.peer_key == self.setup.peer.channel:
             if role != _ROLES[1 - self.setup.index]:
-                raise PeerViolationError(self.setup.peer.name, f"dials in the role of {role.name}")
+                await self.clients.turn_away(channel, self.setup.peer.name, f"dials in the role of {role.name}")
             await self.link.attach(channel)
             return
         client = self.enrolment.by_channel(channel.peer_key)

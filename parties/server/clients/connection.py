@@ -29,9 +29,8 @@ import trio
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import ChannelError, PeerViolationError
-from fsl_async.foreign_text import shortened
 from fsl_async.wire.codec import decode, decode_beginning, encode
-from fsl_async.wire.messages import AskOutcome, AskTask, Enter, FromClient, Message, Refused
+from fsl_async.wire.messages import AskOutcome, AskTask, Enter, FromClient, Message
 from parties.events import BudgetMoved, Observer
 from parties.server.clients.memory_budget import Budget, Reservation
 from parties.server.clients.requests import RequestHandler
@@ -41,10 +40,13 @@ from parties.server.replies import (
     NOTHING,
     AbuseError,
     BulkRequest,
+    Reason,
     Reply,
     RequestRefusedError,
     ReserveMemory,
+    farewell,
     reserve_nothing,
+    say_why,
 )
 from transport import Channel, ChannelClosedError, Progress, RecordError, TooSlowError
 from transport.arriving import Room as RoomToCome
@@ -102,8 +104,7 @@ class ClientConnections:
         Raises:
             PeerViolationError: always; the caller ends the connection.
         """
-        with suppress(ChannelError):
-            await channel.send(*encode(Refused(reason="malformed", explanation=why)), pace=self.limits.pace)
+        await say_why(channel, farewell("malformed", client, why))
         raise PeerViolationError(client, why)
 
     async def hold(self, channel: Channel, client: str, requests: RequestHandler, *, same_task: bool = True) -> None:
@@ -158,6 +159,7 @@ class _Conversation:
                 with trio.move_on_after(self._limits.idle_seconds) as idle:
                     length = await self._channel.announced(pace=self._pace)
                 if idle.cancelled_caught:
+                    await self._say_why("busy", f"nothing was asked for in {self._limits.idle_seconds:g} s")
                     return
                 self._unread = length
                 await self._shared.rate.wait(self._client)
@@ -166,17 +168,18 @@ class _Conversation:
             return
         except AbuseError:
             raise  # the client has been told
+        except TooSlowError as error:
+            await self._say_why("busy", error)
+            raise
         except (PeerViolationError, RecordError) as error:
-            with suppress(ChannelError):
-                await self._say_why(error)
+            await self._say_why("malformed", error)
+            if 0 < self._unread <= self._shared.longest:
+                with suppress(ChannelError):  # else a client that does not read yet would not hear it
+                    await self._channel.discard(pace=self._pace)
             raise
 
-    async def _say_why(self, error: PeerViolationError | RecordError) -> None:
-        """Answer what no client that keeps the rules sends; the caller ends the connection."""
-        explanation = shortened(str(error).removeprefix(f"{self._client}: "))
-        await self._send(Refused(reason="malformed", explanation=explanation))
-        if 0 < self._unread <= self._shared.longest:
-            await self._channel.discard(pace=self._pace)  # else a client that does not read yet would not hear it
+    async def _say_why(self, reason: Reason, why: object) -> None:
+        await say_why(self._channel, farewell(reason, self._client, why))
 
     async def _serve(self, length: int) -> None:
         """Take one request, of which only the length is known, and answer it."""

@@ -3,7 +3,8 @@
 S1 dials S0, again and again until it answers; messages leave in the order in which they were posted, and what is large
 is read from the store when its turn comes. A lost connection loses what was queued: each time the servers meet, the
 actor posts again what its state says the peer may lack, so nothing here needs to remember. The servers show each other
-signs of life; a peer that gives none is taken for lost, whatever the network says of the connection.
+signs of life; a peer that gives none is taken for lost, whatever the network says of the connection. A peer that breaks
+a rule hears which before the connection ends.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from typing import Protocol, TypeAlias
 import trio
 
 from fsl_async.digests import Buffer
-from fsl_async.errors import ChannelError, leaves
+from fsl_async.errors import ChannelError, PeerViolationError, leaves
 from fsl_async.wire.codec import Received, decode, encode
 from fsl_async.wire.messages import FromPeer, Message
 from parties.concurrency import RecurringEvent
 from parties.server.message_tap import MessageTap
-from transport import Channel, Pace
+from parties.server.replies import farewell, say_why
+from transport import Channel, MessageTooLongError, Pace, RecordError, TooSlowError
 
 _log = logging.getLogger("parties.link")
 
@@ -159,7 +161,11 @@ class PeerLink:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._send_all, channel)
             await self._listener.peer_met()
-            await self._receive_all(channel)
+            try:
+                await self._receive_all(channel)
+            except (PeerViolationError, RecordError, MessageTooLongError, TooSlowError) as error:
+                await say_why(channel, farewell("malformed", self.peer, error))
+                raise
 
     async def keep_dialling(self, dial: Callable[[], Awaitable[Channel]]) -> None:
         """Dial until the peer answers, use the channel, and start again when it is lost."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fsl_async.foreign_text import shortened
 from fsl_async.wire.codec import Received
-from fsl_async.wire.messages import Forward, FromPeer
+from fsl_async.wire.messages import Forward, FromPeer, Refused
 from parties.events import PeerLost, PeerMet
 from parties.server.admission import Enrolment
 from parties.server.inbox import Heard, Inbox
@@ -20,6 +21,10 @@ class PeerInbox:
         inbox: the actor's.
         rounds: where the rounds of forwarded parts are found.
         enrolment: the clients that are known here.
+
+    Attributes:
+        stops_since: when the other server has said that it stops as its operator wants, in seconds since 1970; None
+            once it is met again. It may say so falsely, and thereby hides its own absence alone.
     """
 
     def __init__(self, setup: ServerSetup, inbox: Inbox, rounds: Rounds, enrolment: Enrolment) -> None:
@@ -27,19 +32,26 @@ class PeerInbox:
         self._inbox = inbox
         self._rounds = rounds
         self._enrolment = enrolment
+        self.stops_since: float | None = None
+        self._why_lost = ""
 
     async def peer_met(self) -> None:
         """See `PeerListener.peer_met`."""
+        self.stops_since, self._why_lost = None, "the connection has ended"
         self._setup.observe(PeerMet())
         await self._inbox.put("peer met")
 
     def peer_lost(self) -> None:
         """See `PeerListener.peer_lost`."""
-        self._setup.observe(PeerLost(explanation="the connection has ended"))
+        self._setup.observe(PeerLost(explanation=self._why_lost))
 
     async def peer_said(self, received: Received[FromPeer]) -> None:
         """Bring a message of the peer's to the inbox; a public part goes to the round's records instead."""
         message = received.message
+        if isinstance(message, Refused):
+            self._why_lost = f"{self._setup.peer_name} says: {shortened(message.explanation)}"
+            self.stops_since = self._setup.clock() if message.reason == "busy" else None
+            return
         if not isinstance(message, Forward):
             await self._inbox.put(Heard(message, received.bulk))
             return

@@ -23,7 +23,7 @@ from fsl_async.protocols.ending import CloseRound
 from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later, held_back
 from fsl_async.protocols.reconciliation import Round
 from fsl_async.task import ProtocolName
-from fsl_async.wire.messages import OfRound
+from fsl_async.wire.messages import HeldParts, OfRound
 from fsl_async.wire.peer_lists import mark_of, packed_marks, read_marks
 from parties.events import RoundMoved, Warned
 from parties.outcome import RoundReport
@@ -275,12 +275,15 @@ class RoundRun:
         for waiting in early:
             await self.take(waiting)
 
-    async def take_message(self, message: OfRound, bulk: memoryview) -> None:
+    async def take_message(self, message: HeldParts | OfRound, bulk: memoryview) -> None:
         """Take a message of the peer's that belongs to this round.
 
         Raises:
             PeerViolationError: it contradicts what the peer said before, or comes where no honest server sends it.
         """
+        if isinstance(message, HeldParts):
+            await self._resend(read_marks(bulk, self.config.task.max_clients, self.peer))
+            return
         try:
             event = await self.driver.read(message, bulk)
             if event is not None:
@@ -304,14 +307,6 @@ class RoundRun:
         """Send again all that the peer may lack, where the round that it says is on there is not this one."""
         if present != self.round_id:
             await self._resend(frozenset())
-
-    async def peer_holds(self, marks: memoryview) -> None:
-        """Send again what the peer may lack, which says what parts it holds.
-
-        Raises:
-            PeerViolationError: that is no list of marks.
-        """
-        await self._resend(read_marks(marks, self.config.task.max_clients, self.peer))
 
     async def _resend(self, held: frozenset[bytes]) -> None:
         """Send again what the state says the peer may lack: once for each time that the servers meet."""

@@ -17,68 +17,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsl_async.digests import Domain, digest
+from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event, accepted_later
-from fsl_async.protocols.ssa import (
-    ACCEPTS,
-    Aborted,
-    Applied,
-    Apply,
-    AwaitGrace,
-    Chosen,
-    Closed,
-    CloseRound,
-    Closing,
-    Combined,
-    Committed,
-    Concluded,
-    CountRows,
-    Differed,
-    Done,
-    Effect,
-    Evaluate,
-    Evaluated,
-    GaveUp,
-    GraceOver,
-    Open,
-    PeerAbort,
-    PeerCommitment,
-    PeerConclusion,
-    PeerCounts,
-    PeerProofs,
-    PeerRoster,
-    PeerShare,
-    Proved,
-    Revealed,
-    Rostered,
-    Round,
-    RowsCounted,
-    Send,
-    Stored,
-    Submitted,
-    Sum,
-    Summed,
-    Tallied,
-    Terms,
-    Verified,
-    effects,
-    step,
-)
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, FromPeer, Proofs, RosterList, RowCounts, Share
 from fsl_async.wire.peer_lists import unpack_digests
 from tests.support.machine_scenes import key
 
 CLIENTS = ("alice", "bob", "carol", "dave")
-BEFORE_COMMITTING = (Open, Closed, Closing, Rostered, Proved, Verified, Tallied, Chosen)
+BEFORE_COMMITTING = (ssa.Open, ssa.Closed, ssa.Closing, ssa.Rostered, ssa.Proved, ssa.Verified, ssa.Tallied, ssa.Chosen)
 
 
 @dataclass
 class Server:
     """One server: a durable state, and volatile work and messages."""
 
-    terms: Terms
-    state: Round = field(default_factory=Open)
-    passed: list[type[Round]] = field(default_factory=lambda: [Open])  # type: ignore[valid-type]
+    terms: ssa.Terms
+    state: ssa.Round = field(default_factory=ssa.Open)
+    passed: list[type[ssa.Round]] = field(default_factory=lambda: [ssa.Open])  # type: ignore[valid-type]
     early: list[Event] = field(default_factory=list)
     work: list[Event] = field(default_factory=list)
     outgoing: deque[bytes] = field(default_factory=deque)
@@ -87,44 +43,44 @@ class Server:
 
     def take(self, event: Event) -> None:
         """What an actor does with an event."""
-        if type(event) not in ACCEPTS[type(self.state)] and accepted_later(ACCEPTS, self.state, event):
+        if type(event) not in ssa.ACCEPTS[type(self.state)] and accepted_later(ssa.ACCEPTS, self.state, event):
             self.early.append(event)
             return
-        before, self.state = self.state, step(self.state, event, self.terms)
+        before, self.state = self.state, ssa.step(self.state, event, self.terms)
         if before == self.state:
             return
         self.passed.append(type(self.state))
-        if isinstance(self.state, Chosen):
+        if isinstance(self.state, ssa.Chosen):
             self.chosen.add(self.state.counts)
-        done = effects(before, self.terms)
-        for effect in effects(self.state, self.terms):
+        done = ssa.effects(before, self.terms)
+        for effect in ssa.effects(self.state, self.terms):
             if effect not in done:
                 self.perform(effect)
         early, self.early = self.early, []
         for waiting in early:
             self.take(waiting)
 
-    def perform(self, effect: Effect) -> None:
+    def perform(self, effect: ssa.Effect) -> None:
         match effect:
-            case Send(message=message, bulk=Stored(name=bulk) | bulk):
+            case ssa.Send(message=message, bulk=ssa.Stored(name=bulk) | bulk):
                 self.outgoing.append(b"".join(encode(message, bulk)))
-            case AwaitGrace():
-                self.work.append(GraceOver())
-            case Evaluate(roster=roster):
+            case ssa.AwaitGrace():
+                self.work.append(ssa.GraceOver())
+            case ssa.Evaluate(roster=roster):
                 proofs = {client: self.proof(client) for client in roster} if self.terms.verified else {}
-                self.work.append(Evaluated(proofs))
-            case CountRows(counted=counted):
+                self.work.append(ssa.Evaluated(proofs))
+            case ssa.CountRows(counted=counted):
                 noise = bytes([len(self.passed)])  # another one whenever it counts again
                 counts = digest(Domain.COUNTS, bytes([self.terms.server]), noise, *sorted(counted.values()))
-                self.work.append(RowsCounted(counts))
-            case Sum(counted=counted, counts=counts):
+                self.work.append(ssa.RowsCounted(counts))
+            case ssa.Sum(counted=counted, counts=counts):
                 share = digest(Domain.SHARE, bytes([self.terms.server]), *sorted(counted.values()), *counts)
                 nonce = digest(Domain.SHARE, b"nonce", bytes([self.terms.server, len(self.passed)]))
-                self.work.append(Summed(share, nonce))
-            case Apply(counted=counted, share=share, peer_share=peer_share):
+                self.work.append(ssa.Summed(share, nonce))
+            case ssa.Apply(counted=counted, share=share, peer_share=peer_share):
                 shares = sorted([share, peer_share])
                 shares += [bytes([self.terms.server])] if self.terms.own_rule else []  # an own rule that always differs
-                self.work.append(Applied(digest(Domain.OUTCOME, *shares, *sorted(counted.values()))))
+                self.work.append(ssa.Applied(digest(Domain.OUTCOME, *shares, *sorted(counted.values()))))
 
     def proof(self, client: str) -> bytes:
         lie = bytes([self.terms.server]) if client in self.liars else b""
@@ -133,42 +89,42 @@ class Server:
     def crash(self) -> None:
         """Forget all but the state, and do again what it asks for."""
         self.early, self.work = [], []
-        for effect in effects(self.state, self.terms):
+        for effect in ssa.effects(self.state, self.terms):
             self.perform(effect)
 
     def resend(self) -> None:
-        for effect in effects(self.state, self.terms):
-            if isinstance(effect, Send):
+        for effect in ssa.effects(self.state, self.terms):
+            if isinstance(effect, ssa.Send):
                 self.perform(effect)
 
     def hear(self, data: bytes) -> None:
         message, bulk = decode(data, FromPeer, self.terms.peer)
         match message:
             case RosterList():
-                self.take(PeerRoster(unpack_digests(bulk, len(CLIENTS), self.terms.peer)))
+                self.take(ssa.PeerRoster(unpack_digests(bulk, len(CLIENTS), self.terms.peer)))
             case Proofs():
-                self.take(PeerProofs(unpack_digests(bulk, len(CLIENTS), self.terms.peer)))
+                self.take(ssa.PeerProofs(unpack_digests(bulk, len(CLIENTS), self.terms.peer)))
             case RowCounts():
-                self.take(PeerCounts(bytes(bulk)))
+                self.take(ssa.PeerCounts(bytes(bulk)))
             case Commitment(commitment=commitment):
-                self.take(PeerCommitment(commitment))
+                self.take(ssa.PeerCommitment(commitment))
             case Share(nonce=nonce):
-                self.take(PeerShare(bytes(bulk), nonce))
+                self.take(ssa.PeerShare(bytes(bulk), nonce))
             case Conclusion(outcome=outcome):
-                self.take(PeerConclusion(outcome))
+                self.take(ssa.PeerConclusion(outcome))
             case Abort(explanation=explanation):
-                self.take(PeerAbort(explanation))
+                self.take(ssa.PeerAbort(explanation))
 
     def admits(self, client: str) -> bool:
         match self.state:
-            case Open():
+            case ssa.Open():
                 return True
-            case Closing(theirs=theirs):
+            case ssa.Closing(theirs=theirs):
                 return client in theirs
         return False
 
     def settled(self) -> bool:
-        return isinstance(self.state, Done | Differed | Aborted)
+        return isinstance(self.state, ssa.Done | ssa.Differed | ssa.Aborted)
 
 
 @dataclass
@@ -184,17 +140,17 @@ class World:
             case "submit":
                 client = CLIENTS[choice % len(CLIENTS)]
                 content = key(choice % len(CLIENTS) if choice < 96 else 100 + number)  # a few differ on purpose
-                known = server.state.entries if isinstance(server.state, Open | Closing) else {}
+                known = server.state.entries if isinstance(server.state, ssa.Open | ssa.Closing) else {}
                 if server.admits(client) and known.get(client, content) == content:
-                    server.take(Submitted(client, content))
-            case "close" if isinstance(server.state, Open):
-                server.take(CloseRound())
+                    server.take(ssa.Submitted(client, content))
+            case "close" if isinstance(server.state, ssa.Open):
+                server.take(ssa.CloseRound())
             case "deliver" if peer.outgoing:
                 server.hear(peer.outgoing.popleft())
             case "work" if server.work:
                 server.take(server.work.pop(choice % len(server.work)))
             case "give up" if isinstance(server.state, BEFORE_COMMITTING):
-                server.take(GaveUp("an operator's whim"))
+                server.take(ssa.GaveUp("an operator's whim"))
             case "crash":
                 self.lose_the_link()
                 server.crash()
@@ -212,9 +168,11 @@ class World:
     def check(self) -> None:
         """What must hold at every moment."""
         for server, peer in (self.servers, self.servers[::-1]):
-            if isinstance(server.state, Revealed | Combined | Concluded | Done | Differed):
-                assert not isinstance(peer.state, (*BEFORE_COMMITTING, Aborted)), "a share is out, and the peer is free"
-            if isinstance(server.state, Rostered | Proved | Verified | Tallied | Chosen | Committed):
+            if isinstance(server.state, ssa.Revealed | ssa.Combined | ssa.Concluded | ssa.Done | ssa.Differed):
+                assert not isinstance(peer.state, (*BEFORE_COMMITTING, ssa.Aborted)), "a share is out, and it is free"
+            if isinstance(
+                server.state, ssa.Rostered | ssa.Proved | ssa.Verified | ssa.Tallied | ssa.Chosen | ssa.Committed
+            ):
                 assert (
                     len(getattr(server.state, "roster", getattr(server.state, "counted", {}))) >= server.terms.minimum
                 )
@@ -240,7 +198,7 @@ def world(
     own_rule: bool = False,
     contributors: bool = False,
 ) -> World:
-    terms = (Terms(key(0), number, minimum, verified, own_rule, contributors) for number in (0, 1))
+    terms = (ssa.Terms(key(0), number, minimum, verified, own_rule, contributors) for number in (0, 1))
     first, second = (Server(each, liars=liars) for each in terms)
     return World((first, second))
 
@@ -291,13 +249,13 @@ def play(scene: World, script: list[Action]) -> None:
 def both_say_the_same(servers: tuple[Server, Server]) -> None:
     first, second = servers
     assert type(first.state) is type(second.state)
-    if isinstance(first.state, Done) and isinstance(second.state, Done):
+    if isinstance(first.state, ssa.Done) and isinstance(second.state, ssa.Done):
         assert first.state.outcome == second.state.outcome
-    if isinstance(first.state, Differed) and isinstance(second.state, Differed):
+    if isinstance(first.state, ssa.Differed) and isinstance(second.state, ssa.Differed):
         assert (first.state.outcome, first.state.theirs) == (second.state.theirs, second.state.outcome)
         assert first.state.outcome != second.state.outcome
-    assert isinstance(first.state, Done) <= (not first.terms.own_rule)
-    if isinstance(first.state, Aborted) and isinstance(second.state, Aborted):
+    assert isinstance(first.state, ssa.Done) <= (not first.terms.own_rule)
+    if isinstance(first.state, ssa.Aborted) and isinstance(second.state, ssa.Aborted):
         assert first.state.explanation == second.state.explanation
 
 
@@ -308,9 +266,9 @@ def test_whatever_happens_both_end_in_the_same_outcome(seed: int) -> None:
         play(scene, script)
         both_say_the_same(scene.servers)
         ends[type(scene.servers[0].state)] += 1
-    assert ends[Done] > SCRIPTS_PER_SEED // 5
-    assert ends[Differed] > SCRIPTS_PER_SEED // 50
-    assert ends[Aborted] > SCRIPTS_PER_SEED // 20
+    assert ends[ssa.Done] > SCRIPTS_PER_SEED // 5
+    assert ends[ssa.Differed] > SCRIPTS_PER_SEED // 50
+    assert ends[ssa.Aborted] > SCRIPTS_PER_SEED // 20
 
 
 @pytest.mark.parametrize("seed", range(100, 112))
@@ -331,7 +289,7 @@ def test_the_scripts_pass_through_every_state() -> None:
         for server in scene.servers
         for state in server.passed
     }
-    assert passed == set(ACCEPTS)
+    assert passed == set(ssa.ACCEPTS)
 
 
 KINDS = (*ROUGH, "submit")
@@ -349,7 +307,7 @@ def test_any_script_at_all(verified: bool, minimum: int, script: list[Action]) -
 def test_a_round_without_clients_is_aborted(script: list[Action], verified: bool) -> None:
     scene = world(verified=verified, minimum=2)
     play(scene, script)
-    assert all(isinstance(server.state, Aborted) for server in scene.servers)
+    assert all(isinstance(server.state, ssa.Aborted) for server in scene.servers)
 
 
 @given(st.permutations([(client, server) for client in range(3) for server in (0, 1)]), st.booleans(), st.data())
@@ -362,10 +320,10 @@ def test_with_everybody_in_the_round_is_done(order: list[tuple[int, int]], verif
     for number in data.draw(st.lists(st.integers(0, 3), max_size=30)):
         scene.act(("deliver" if number < 2 else "work", number % 2, 0))
     scene.finish()
-    assert all(isinstance(server.state, Done) for server in scene.servers)
+    assert all(isinstance(server.state, ssa.Done) for server in scene.servers)
     both_say_the_same(scene.servers)
     for server in scene.servers:
-        assert not any(server.passed.count(state) > 1 for state in server.passed if state is not Open)
+        assert not any(server.passed.count(state) > 1 for state in server.passed if state is not ssa.Open)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -388,6 +346,6 @@ def test_liars_are_left_out_and_the_rest_is_summed() -> None:
     scene.finish()
     expected = {CLIENTS[number]: key(number) for number in (0, 2, 3)}
     for server in scene.servers:
-        assert isinstance(server.state, Done)
+        assert isinstance(server.state, ssa.Done)
     shares = sorted(digest(Domain.SHARE, bytes([number]), *sorted(expected.values())) for number in (0, 1))
     assert scene.servers[0].state.outcome == digest(Domain.OUTCOME, *shares, *sorted(expected.values()))  # type: ignore[union-attr]

@@ -16,27 +16,8 @@ from hypothesis import strategies as st
 
 from fsl_async import PeerViolationError
 from fsl_async.protocols.ending import Step
+from fsl_async.wire import messages
 from fsl_async.wire.codec import CONTROL_LIMIT, DEPTH_LIMIT, bulk_overhead, decode, encode
-from fsl_async.wire.messages import (
-    AskOutcome,
-    ClientName,
-    Digest,
-    DigestIfAny,
-    Enter,
-    Forward,
-    FromClient,
-    FromPeer,
-    FromServer,
-    Key,
-    Known,
-    Message,
-    Opened,
-    Refused,
-    Retrieve,
-    SaltIfAny,
-    Signature,
-    Submit,
-)
 from tests.support.cases import in_turn
 
 EXAMPLES: dict[Any, Any] = {
@@ -44,17 +25,17 @@ EXAMPLES: dict[Any, Any] = {
     int: 5,
     str: "text",
     bytes: b"\x07" * 32,
-    Digest: b"\x07" * 32,
-    DigestIfAny: b"\x08" * 32,
-    Key: b"\x07" * 16,
-    SaltIfAny: b"\x08" * 16,
-    Signature: b"\x07" * 64,
-    ClientName: "alice",
-    tuple[Digest, Digest]: (b"\x01" * 32, b"\x02" * 32),
+    messages.Digest: b"\x07" * 32,
+    messages.DigestIfAny: b"\x08" * 32,
+    messages.Key: b"\x07" * 16,
+    messages.SaltIfAny: b"\x08" * 16,
+    messages.Signature: b"\x07" * 64,
+    messages.ClientName: "alice",
+    tuple[messages.Digest, messages.Digest]: (b"\x01" * 32, b"\x02" * 32),
 }
 
 
-def example_of(kind: type[Message]) -> Message:
+def example_of(kind: type[messages.Message]) -> messages.Message:
     """A message of that kind, its fields filled by their types."""
     exact, types = typing.get_type_hints(kind, include_extras=True), typing.get_type_hints(kind)
     values = {}
@@ -64,12 +45,12 @@ def example_of(kind: type[Message]) -> Message:
     return kind(**values)
 
 
-UNIONS = {"client": FromClient, "server": FromServer, "peer": FromPeer}
+UNIONS = {"client": messages.FromClient, "server": messages.FromServer, "peer": messages.FromPeer}
 CASES = [(union, example_of(kind)) for union in UNIONS.values() for kind in typing.get_args(union)]
-RETRIEVE = typing.cast(Retrieve, example_of(Retrieve))
+RETRIEVE = typing.cast(messages.Retrieve, example_of(messages.Retrieve))
 
 
-def wire(message: Message, *bulk: bytes) -> bytes:
+def wire(message: messages.Message, *bulk: bytes) -> bytes:
     return b"".join(encode(message, *bulk))
 
 
@@ -82,7 +63,7 @@ def retrieve_with(**fields: Any) -> bytes:
 
 
 @in_turn("union, message", CASES)
-def test_every_message_comes_back(union: Any, message: Message) -> None:
+def test_every_message_comes_back(union: Any, message: messages.Message) -> None:
     assert decode(wire(message), union, "peer").message == message
     assert len(decode(wire(message), union, "peer").bulk) == 0
     if message.carries_bulk:
@@ -95,14 +76,14 @@ def test_every_message_comes_back(union: Any, message: Message) -> None:
 
 
 def test_every_message_has_a_tag_of_its_own() -> None:
-    kinds = [kind for union in UNIONS.values() for kind in typing.get_args(union)]
-    assert len(set(kinds)) == len(kinds)
+    kinds = {kind for union in UNIONS.values() for kind in typing.get_args(union)}
+    assert len(kinds) == sum(len(typing.get_args(union)) for union in UNIONS.values()) - 1, "a server refuses both"
     assert len({msgspec.inspect.type_info(kind).tag for kind in kinds}) == len(kinds)  # type: ignore[attr-defined]
 
 
 def test_the_wire_is_one_map_then_one_bin() -> None:
     unpacker = msgpack.Unpacker()
-    unpacker.feed(wire(Enter(3), b"abc", b"", b"def"))
+    unpacker.feed(wire(messages.Enter(3), b"abc", b"", b"def"))
     assert list(unpacker) == [{"type": "enter", "after": 3}, b"abcdef"]
 
 
@@ -111,28 +92,28 @@ def test_bulk_is_neither_copied_nor_encoded_again() -> None:
     parts = encode(RETRIEVE, memoryview(bulk).cast("B"))
     assert np.shares_memory(np.frombuffer(parts[2], dtype=np.uint64), bulk)
     data = bytearray(b"".join(parts))
-    received = decode(data, FromClient, "alice").bulk
+    received = decode(data, messages.FromClient, "alice").bulk
     assert np.shares_memory(np.frombuffer(received, dtype=np.uint8), np.frombuffer(data, dtype=np.uint8))
 
 
 def test_a_message_without_bulk_and_one_with_empty_bulk_are_the_same() -> None:
-    assert wire(Enter(1)) == wire(Enter(1), b"", b"")
+    assert wire(messages.Enter(1)) == wire(messages.Enter(1), b"", b"")
 
 
 # ---- who may say what
 
 
 @in_turn("union, message", CASES)
-def test_nobody_can_send_what_belongs_to_another(union: Any, message: Message) -> None:
+def test_nobody_can_send_what_belongs_to_another(union: Any, message: messages.Message) -> None:
     for other in UNIONS.values():
-        if other is not union:
+        if type(message) not in typing.get_args(other):
             with pytest.raises(PeerViolationError, match=r"^mallory: sent a message that cannot be read"):
                 decode(wire(message), other, "mallory")
 
 
 def test_the_sender_is_named() -> None:
     with pytest.raises(PeerViolationError) as violation:
-        decode(b"", FromClient, "mallory")
+        decode(b"", messages.FromClient, "mallory")
     assert violation.value.peer == "mallory"
 
 
@@ -140,7 +121,7 @@ def test_the_sender_is_named() -> None:
 
 
 @in_turn("union, message", CASES)
-def test_every_cut_is_refused(union: Any, message: Message) -> None:
+def test_every_cut_is_refused(union: Any, message: messages.Message) -> None:
     whole = wire(message, b"bulk")
     head = len(wire(message))
     for length in range(len(whole)):
@@ -155,30 +136,30 @@ def test_every_cut_is_refused(union: Any, message: Message) -> None:
 )
 def test_what_follows_a_message_is_one_bin32_or_nothing(tail: bytes) -> None:
     with pytest.raises(PeerViolationError, match="sent trailing bytes that are not one bin"):
-        decode(wire(RETRIEVE) + tail, FromClient, "alice")
+        decode(wire(RETRIEVE) + tail, messages.FromClient, "alice")
 
 
 @pytest.mark.parametrize("declared", [0, 1, 2, 4, 2**32 - 1])
 def test_bulk_has_the_length_it_declares(declared: int) -> None:
     with pytest.raises(PeerViolationError, match=f"declared {declared} bytes of bulk data and sent 3"):
-        decode(wire(RETRIEVE) + b"\xc6" + declared.to_bytes(4, "big") + b"abc", FromClient, "alice")
+        decode(wire(RETRIEVE) + b"\xc6" + declared.to_bytes(4, "big") + b"abc", messages.FromClient, "alice")
 
 
 def test_bulk_of_no_bytes_has_no_header() -> None:
     with pytest.raises(PeerViolationError, match="declared 0 bytes of bulk data and sent 0"):
-        decode(wire(RETRIEVE) + b"\xc6\x00\x00\x00\x00", FromClient, "alice")
+        decode(wire(RETRIEVE) + b"\xc6\x00\x00\x00\x00", messages.FromClient, "alice")
 
 
 def test_trailing_bytes_after_the_bulk_are_refused() -> None:
     with pytest.raises(PeerViolationError, match="declared 3 bytes of bulk data and sent 4"):
-        decode(wire(RETRIEVE, b"abc") + b"d", FromClient, "alice")
+        decode(wire(RETRIEVE, b"abc") + b"d", messages.FromClient, "alice")
 
 
 # ---- one encoding
 
 
 def test_what_equals_a_default_is_left_out_whatever_its_type() -> None:
-    assert wire(Known(said=Step.ROSTER, heard=Step.NOTHING)) == wire(Known(said=5))
+    assert wire(messages.Known(said=Step.ROSTER, heard=Step.NOTHING)) == wire(messages.Known(said=5))
 
 
 def packed(fields: dict[str, Any], *more: tuple[str, Any]) -> bytes:
@@ -187,13 +168,13 @@ def packed(fields: dict[str, Any], *more: tuple[str, Any]) -> bytes:
     return head + b"".join(msgpack.packb(part) for item in (*fields.items(), *more) for part in item)
 
 
-def plain(message: Message) -> dict[str, Any]:
+def plain(message: messages.Message) -> dict[str, Any]:
     return dict(msgpack.unpackb(wire(message)))
 
 
-ENTER = Enter(5, b"\x09" * 32)
-SUBMIT = typing.cast(Submit, example_of(Submit))
-FORWARD = example_of(Forward)
+ENTER = messages.Enter(5, b"\x09" * 32)
+SUBMIT = typing.cast(messages.Submit, example_of(messages.Submit))
+FORWARD = example_of(messages.Forward)
 OTHER_ENCODINGS = {
     "`type` at the end": (packed(dict(reversed(plain(ENTER).items()))), "byte 1 is not"),
     "fields in another order": (packed(dict(sorted(plain(SUBMIT).items()))), "byte 1 is not"),
@@ -216,8 +197,8 @@ OTHER_ENCODINGS = {
         wire(RETRIEVE).replace(b"\x92\xc4", b"\xdc\x00\x02\xc4"),
         "is not as in its one encoding",
     ),
-    "a default": (packed(plain(Enter(5)) | {"known": b""}), "byte 0 is not"),
-    "a default that is false": (packed(plain(Known()) | {"aborted": False}), "byte 0 is not"),
+    "a default": (packed(plain(messages.Enter(5)) | {"known": b""}), "byte 0 is not"),
+    "a default that is false": (packed(plain(messages.Known()) | {"aborted": False}), "byte 0 is not"),
     "a number below 0": (packed(plain(ENTER) | {"after": -1}), "`int` >= 0 - at `$.after`"),
     "an id of 31 bytes": (packed(plain(ENTER) | {"known": bytes(31)}), "32 bytes or none - at `$.known`"),
     "an id of 33 bytes": (packed(plain(ENTER) | {"known": bytes(33)}), "32 bytes or none - at `$.known`"),
@@ -229,7 +210,7 @@ OTHER_ENCODINGS = {
     "a server's name": (packed(plain(FORWARD) | {"client": "S0"}), "a client's name - at `$.client`"),
     "a name with a bell": (packed(plain(FORWARD) | {"client": "a\a"}), "a client's name - at `$.client`"),
     "a wait that is negative": (
-        packed(plain(Refused(reason="busy", explanation="")) | {"retry_after": -1}),
+        packed(plain(messages.Refused(reason="busy", explanation="")) | {"retry_after": -1}),
         "- at `$.retry_after`",
     ),
 }
@@ -237,7 +218,7 @@ OTHER_ENCODINGS = {
 
 @pytest.mark.parametrize(("data", "why"), OTHER_ENCODINGS.values(), ids=OTHER_ENCODINGS)
 def test_a_message_has_one_encoding(data: bytes, why: str) -> None:
-    everybody = FromClient | FromServer | FromPeer
+    everybody = messages.FromClient | messages.FromServer | messages.FromPeer
     with pytest.raises(PeerViolationError, match=re.escape(why)):
         decode(data, everybody, "peer")
 
@@ -266,23 +247,26 @@ WRONG = {
 @in_turn("fields", WRONG.values())
 def test_wrong_fields_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(PeerViolationError, match=r"^alice: sent a message that cannot be read"):
-        decode(retrieve_with(**fields), FromClient, "alice")
+        decode(retrieve_with(**fields), messages.FromClient, "alice")
 
 
-@pytest.mark.parametrize("missing", [field.name for field in msgspec.structs.fields(Retrieve)] + ["type"])
+@pytest.mark.parametrize("missing", [field.name for field in msgspec.structs.fields(messages.Retrieve)] + ["type"])
 def test_every_field_must_be_there(missing: str) -> None:
     plain = msgpack.unpackb(wire(RETRIEVE))
     del plain[missing]
     with pytest.raises(PeerViolationError, match=f"missing required field `{missing}`"):
-        decode(msgpack.packb(plain), FromClient, "alice")
+        decode(msgpack.packb(plain), messages.FromClient, "alice")
 
 
 @pytest.mark.parametrize("reason", ["", "tired", None, 1])
 def test_a_refusal_has_one_of_the_known_reasons(reason: object) -> None:
     plain = {"type": "refused", "reason": reason, "explanation": ""}
     with pytest.raises(PeerViolationError):
-        decode(msgpack.packb(plain), FromServer, "S0")
-    assert decode(wire(Refused(reason="limit", explanation="")), FromServer, "S0").message.reason == "limit"
+        decode(msgpack.packb(plain), messages.FromServer, "S0")
+    assert (
+        decode(wire(messages.Refused(reason="limit", explanation="")), messages.FromServer, "S0").message.reason
+        == "limit"
+    )
 
 
 @pytest.mark.parametrize(
@@ -290,18 +274,18 @@ def test_a_refusal_has_one_of_the_known_reasons(reason: object) -> None:
 )
 def test_what_is_not_a_message_at_all_is_refused(data: bytes) -> None:
     with pytest.raises(PeerViolationError):
-        decode(data, FromClient, "alice")
+        decode(data, messages.FromClient, "alice")
 
 
 @pytest.mark.parametrize("key", [1, None, b"more", (1, 2)])
 def test_keys_are_text(key: object) -> None:
     with pytest.raises(PeerViolationError):
-        decode(msgpack.packb({"type": "enter", "after": 1, key: 0}), FromClient, "alice")
+        decode(msgpack.packb({"type": "enter", "after": 1, key: 0}), messages.FromClient, "alice")
 
 
 def test_text_must_be_utf8() -> None:
     with pytest.raises(PeerViolationError):
-        decode(b"\x82\xa4type\xa6refuse\xa6reason\xa1\xff", FromServer, "S0")
+        decode(b"\x82\xa4type\xa6refuse\xa6reason\xa1\xff", messages.FromServer, "S0")
 
 
 @given(st.binary(max_size=300))
@@ -335,7 +319,7 @@ def nested(levels: int) -> Any:
     return value
 
 
-def why_refused(data: bytes, union: Any = FromClient) -> str:
+def why_refused(data: bytes, union: Any = messages.FromClient) -> str:
     with pytest.raises(PeerViolationError) as violation:
         decode(data, union, "peer")
     return str(violation.value)
@@ -352,9 +336,11 @@ def test_maps_of_at_most_32() -> None:
 
 
 def test_text_of_at_most_256_bytes() -> None:
-    longest = Refused(reason="limit", explanation="ü" * 128)
-    assert decode(wire(longest), FromServer, "S0").message == longest
-    assert "exceeds max_str_len" in why_refused(wire(Refused(reason="limit", explanation="x" * 257)), FromServer)
+    longest = messages.Refused(reason="limit", explanation="ü" * 128)
+    assert decode(wire(longest), messages.FromServer, "S0").message == longest
+    assert "exceeds max_str_len" in why_refused(
+        wire(messages.Refused(reason="limit", explanation="x" * 257)), messages.FromServer
+    )
 
 
 def test_extensions_are_refused() -> None:
@@ -370,16 +356,16 @@ def test_nesting_of_at_most_4() -> None:
 
 def test_a_head_of_at_most_64_kib() -> None:
     """The configuration is the largest field there is; beside it there is room for its map, and no more."""
-    most = CONTROL_LIMIT - len(wire(Opened(b""))) - 1  # a longer length takes a byte more
-    assert decode(wire(Opened(bytes(most))), FromServer, "S0").message.config == bytes(most)
-    why_refused(wire(Opened(bytes(most + 1))), FromServer)
-    why_refused(wire(AskOutcome(bytes(CONTROL_LIMIT))))
+    most = CONTROL_LIMIT - len(wire(messages.Opened(b""))) - 1  # a longer length takes a byte more
+    assert decode(wire(messages.Opened(bytes(most))), messages.FromServer, "S0").message.config == bytes(most)
+    why_refused(wire(messages.Opened(bytes(most + 1))), messages.FromServer)
+    why_refused(wire(messages.AskOutcome(bytes(CONTROL_LIMIT))))
 
 
 def test_bulk_may_be_larger_than_any_head() -> None:
     bulk = bytes(3 * CONTROL_LIMIT)
     whole = wire(RETRIEVE, bulk)
-    assert len(decode(whole, FromClient, "alice").bulk) == len(bulk)
+    assert len(decode(whole, messages.FromClient, "alice").bulk) == len(bulk)
     assert len(whole) <= len(bulk) + bulk_overhead()
 
 

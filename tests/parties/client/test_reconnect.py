@@ -26,11 +26,12 @@ from parties.errors import ServerBusyError
 from parties.identity.keys import Identity
 from parties.storage.store import MemoryStore
 from tests.support.lost_connections import away_from, finish_with
-from tests.support.shop import TASK, Hook, meddled, model, take_part
+from tests.support.shop import TASK, Hook, Shop, assert_exact, meddled, model, opened, take_part
 from transport import (
     ConnectionLostError,
     Kind,
     KindMismatchError,
+    MemoryNetwork,
     RefusedError,
     Transport,
     UnreachableError,
@@ -368,6 +369,22 @@ async def test_a_busy_server_is_asked_again_when_it_says_with_the_same_bytes(mes
         assert len(set(sent)) == 1
         assert all(7 < later - earlier < 9 for earlier, later in itertools.pairwise(when))
         await finish_with(network, "carol")
+
+
+async def test_a_client_that_was_let_go_goes_on_over_a_new_connection_and_nobody_is_warned(
+    nursery, autojump_clock, caplog
+):
+    caplog.set_level("INFO", logger="parties.client")
+    network = MemoryNetwork()
+    shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"))
+    await shop.open()
+    async with opened(*(shop.client(name, transport=network) for name in ("anna", "ben"))) as clients:
+        await trio.sleep(100)
+        for client in clients:
+            await take_part(client)
+        assert_exact(await shop.finish_round(), "anna", "ben")
+    assert [record.levelname for record in caplog.records] == ["INFO"] * 4, "each client for each server"
+    assert all("nothing was asked for in 60 s" in record.getMessage() for record in caplog.records)
 
 
 async def test_a_server_that_is_busy_for_longer_than_patience_is_told_at_once(autojump_clock):

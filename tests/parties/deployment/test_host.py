@@ -170,6 +170,10 @@ async def test_a_task_is_drained_and_started_while_the_other_s_round_runs(folder
                     await host.drain("town")
                 with pytest.raises(MisuseError, match="task 'shop' is running; only one that has ended can be"):
                     await host.start("shop")
+                if host is s0:
+                    status = s1.tasks()[1].status()
+                    assert not status.peer_connected
+                    assert "S0 stops as planned, since 2" in status.waiting_for
             nursery.start_soon(take_part, folder, "shop", "ben")
         await expect(folder, "shop", "anna", "ben")
         async with trio.open_nursery() as nursery:
@@ -177,6 +181,7 @@ async def test_a_task_is_drained_and_started_while_the_other_s_round_runs(folder
             await trio.sleep(0.5)
             for host in (s1, s0):
                 await host.start("town")
+        assert [s1.tasks()[1].status().peer_stops_since, s0.tasks()[1].status().peer_stops_since] == [None, None]
         await expect(folder, "town", "ben", "cleo")
 
 

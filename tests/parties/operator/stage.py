@@ -11,23 +11,7 @@ from fsl_async.config import BlockModel
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError
 from fsl_async.protocols import ssa
-from parties.events import (
-    ClientLeft,
-    ClientMet,
-    ConnectionFailed,
-    Evaluated,
-    MessageReceived,
-    MessageSent,
-    PeerLost,
-    PeerMet,
-    RequestRefused,
-    RoundMoved,
-    RoundOpened,
-    RoundSettled,
-    ServerEvent,
-    SubmissionIn,
-    Warned,
-)
+from parties import events
 from parties.operator import Log, ObserverSetup, OneTask, OperatorObserver, Place
 from parties.outcome import Aborted, Done, RoundReport
 from parties.server.round.waiting import Measured
@@ -100,6 +84,7 @@ class Stage:
         self.asked = 0
         self.drawn: frozenset[str] | None = None
         self.peer_release = ""
+        self.peer_stops_since: float | None = None
         self.blobs: BlobsStatus | None = None
         self.engine: EngineStatus | None = None
         self._measured = Measured(RoundTimes(), now)
@@ -121,6 +106,7 @@ class Stage:
             ),
             peer_connected=self.peer,
             peer_release=self.peer_release,
+            peer_stops_since=self.peer_stops_since,
             clients_connected=len(self.connected),
             clients_known=len(self.known_clients()),
             stage="running"
@@ -184,20 +170,20 @@ class Stage:
     def meet_peer(self) -> None:
         self.peer = True
         self.peer_release = "0.2.0"
-        self.tell(PeerMet())
+        self.tell(events.PeerMet())
 
     def lose_peer(self) -> None:
         self.peer = False
-        self.tell(PeerLost(explanation="the stream ended without a CLOSE"))
+        self.tell(events.PeerLost(explanation="the stream ended without a CLOSE"))
 
     def connect(self, *clients: str) -> None:
         for client in clients:
             self.connected.append(client)
-            self.tell(ClientMet(client=client))
+            self.tell(events.ClientMet(client=client))
 
     def leave(self, client: str) -> None:
         self.connected.remove(client)
-        self.tell(ClientLeft(client=client))
+        self.tell(events.ClientLeft(client=client))
 
     def open_round(
         self, number: int, *, seconds: float = 300.0, minimum: int = 16, maximum: int = 100, protocol: str = "ssa"
@@ -224,22 +210,22 @@ class Stage:
             maximum=maximum,
             waiting_for="clients",
         )
-        self.tell(RoundOpened(number=number, round_id=round_id, protocol=protocol, closes_at=self.now + seconds))
+        self.tell(events.RoundOpened(number=number, round_id=round_id, protocol=protocol, closes_at=self.now + seconds))
 
     def submit(self, client: str) -> None:
         run = self._run(submissions=self._run().submissions + 1)
         self.submitted.add(client)
-        self.tell(MessageReceived(sender=client, kind="Submit", size=123_456))
-        self.tell(SubmissionIn(number=run.number, client=client, total=run.submissions))
-        self.tell(MessageSent(receiver=client, kind="Receipt", size=200))
+        self.tell(events.MessageReceived(sender=client, kind="Submit", size=123_456))
+        self.tell(events.SubmissionIn(number=run.number, client=client, total=run.submissions))
+        self.tell(events.MessageSent(receiver=client, kind="Receipt", size=200))
 
     def retrieve(self, client: str) -> None:
         self._run(retrievals=self._run().retrievals + 1)
-        self.tell(MessageSent(receiver=client, kind="Answer", size=1_000))
+        self.tell(events.MessageSent(receiver=client, kind="Answer", size=1_000))
 
     def evaluate(self, client: str, seconds: float = 0.02) -> None:
         run = self._run(evaluated=self._run().evaluated + 1, evaluating=self._run().evaluating + seconds)
-        self.tell(Evaluated(number=run.number, client=client, seconds=seconds, total=run.evaluated))
+        self.tell(events.Evaluated(number=run.number, client=client, seconds=seconds, total=run.evaluated))
 
     def move(self, state: str, waiting_for: str = "") -> None:
         before, activity = self._run(), ACTIVITIES.get(state, "waiting")
@@ -248,7 +234,7 @@ class Stage:
         run = self._run(
             state=state, waiting_for=waiting_for, activity=activity, since=self.now if leaves else before.since
         )
-        self.tell(RoundMoved(number=run.number, state=state))
+        self.tell(events.RoundMoved(number=run.number, state=state))
 
     def settle(
         self, counted: list[str], excluded: dict[str, str], *, aborted: str = "", evaluating: float = 1.0
@@ -259,9 +245,9 @@ class Stage:
         self.past.append(past)
         self.running = None
         self.submitted = set()
-        self.tell(RoundSettled(past=past))
+        self.tell(events.RoundSettled(past=past))
 
-    def tell(self, event: ServerEvent) -> None:
+    def tell(self, event: events.ServerEvent) -> None:
         self.observer(event)
 
     def _run(self, **changes: object) -> RoundStatus:
@@ -324,12 +310,20 @@ def play_day(stage: Stage, rounds: int = 24, seed: int = 5) -> None:
         stage.now += 10
     stage.now = end - 400
     stage.connect(*NAMES[:23])
-    stage.tell(ConnectionFailed(origin="203.0.113.9", kind="HandshakeTimeoutError", explanation="no handshake in 10 s"))
-    stage.tell(ConnectionFailed(origin="203.0.113.9", kind="HandshakeTimeoutError", explanation="no handshake in 10 s"))
-    stage.now = end - 200
-    stage.tell(RequestRefused(client=NASTY, reason="conflict", explanation="another submission of yours is in already"))
     stage.tell(
-        Warned(about="event-loop", explanation="tasks ran 83 ms late, more than 50 ms; is the machine overloaded?")
+        events.ConnectionFailed(origin="203.0.113.9", kind="HandshakeTimeoutError", explanation="no handshake in 10 s")
+    )
+    stage.tell(
+        events.ConnectionFailed(origin="203.0.113.9", kind="HandshakeTimeoutError", explanation="no handshake in 10 s")
+    )
+    stage.now = end - 200
+    stage.tell(
+        events.RequestRefused(client=NASTY, reason="conflict", explanation="another submission of yours is in already")
+    )
+    stage.tell(
+        events.Warned(
+            about="event-loop", explanation="tasks ran 83 ms late, more than 50 ms; is the machine overloaded?"
+        )
     )
     stage.now = end - 96
     stage.open_round(rounds + 1)

@@ -169,6 +169,15 @@ async def test_ready_means_that_clients_can_be_served(port):
     assert (await port.json("/readyz"))["ready"]
 
 
+async def test_a_peer_that_stops_as_planned_is_not_missed_for_an_hour(port):
+    port.stage.peer_stops_since = port.stage.now
+    assert (await port.json("/readyz"))["ready"]
+    port.stage.now += 3_599
+    assert (await port.json("/readyz"))["ready"]
+    port.stage.now += 1
+    assert (await port.json("/readyz", 503))["missing"] == ["S1 is not connected"]
+
+
 async def test_healthy_means_that_the_event_loop_runs(port, autojump):
     assert not (await port.json("/healthz", 503))["healthy"]
     async with trio.open_nursery() as nursery:

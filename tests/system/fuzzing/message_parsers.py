@@ -17,43 +17,8 @@ from fsl_async.merkle import RosterTree
 from fsl_async.server.contributors import FalseCountError, check_counts, opened_rows
 from fsl_async.task import Task
 from fsl_async.union import UnionBlock, pack_union, unpack_union
+from fsl_async.wire import messages as said
 from fsl_async.wire.codec import decode, encode
-from fsl_async.wire.messages import (
-    Abort,
-    Answer,
-    AskedList,
-    AskOutcome,
-    AskPieces,
-    AskTask,
-    Block,
-    Commitment,
-    Conclusion,
-    Download,
-    Enter,
-    Finished,
-    Forward,
-    FromClient,
-    FromPeer,
-    FromServer,
-    Held,
-    Hint,
-    Known,
-    Message,
-    Opened,
-    Proofs,
-    Recall,
-    Receipt,
-    Refused,
-    Retrieve,
-    RosterList,
-    RowCounts,
-    Share,
-    SharePiece,
-    Submit,
-    TaskIs,
-    TossCommitment,
-    TossReveal,
-)
 from fsl_async.wire.peer_lists import pack_digests, pack_names, unpack_digests, unpack_names
 from fsl_async.wire.public_part import Layout, Trees, counts_bytes, first_padding, share_bytes
 from parties.identity.handshake import Credentials
@@ -85,56 +50,59 @@ STATEMENT = Statement(
 COUNTING = msgspec.structs.replace(TASK, min_contributors=2, lying_clients=0)
 NAMING = msgspec.structs.replace(TASK, participants="names", max_clients=10_000)
 
-CLIENT_MESSAGES: tuple[tuple[Message, bytes], ...] = (
-    (AskTask(), b""),
-    (Enter(7), b""),
-    (Retrieve(round_id=key(1), query=1, seed=bytes(16), commitments=PAIR, public_digest=key(2)), bytes(50)),
-    (Recall(key(1), key(2)), b""),
-    (Download(round_id=key(1), block="head"), b""),
-    (Download(round_id=key(1), block="items", union=True), b""),
-    (Download(round_id=key(1), block="items", whole=True), b""),
+CLIENT_MESSAGES: tuple[tuple[said.Message, bytes], ...] = (
+    (said.AskTask(), b""),
+    (said.Enter(7), b""),
+    (said.Retrieve(round_id=key(1), query=1, seed=bytes(16), commitments=PAIR, public_digest=key(2)), bytes(50)),
+    (said.Recall(key(1), key(2)), b""),
+    (said.Download(round_id=key(1), block="head"), b""),
+    (said.Download(round_id=key(1), block="items", union=True), b""),
+    (said.Download(round_id=key(1), block="items", whole=True), b""),
     (
-        Submit(round_id=key(1), query=1, seed=bytes(16), commitments=PAIR, public_digest=key(2), dense_digest=key(3)),
+        said.Submit(
+            round_id=key(1), query=1, seed=bytes(16), commitments=PAIR, public_digest=key(2), dense_digest=key(3)
+        ),
         bytes(50),
     ),
-    (Hint(key(1), key(2), dense_digest=key(3)), bytes(50)),
-    (Hint(key(1), key(2), bound_digest=key(3), bound_salt=bytes(16)), bytes(60)),
-    (AskOutcome(key(1)), b""),
+    (said.Hint(key(1), key(2), dense_digest=key(3)), bytes(50)),
+    (said.Hint(key(1), key(2), bound_digest=key(3), bound_salt=bytes(16)), bytes(60)),
+    (said.AskOutcome(key(1)), b""),
 )
-SERVER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
-    (TaskIs(TASK.canonical()), b""),
-    (Opened(CONFIG.canonical()), b""),
-    (Answer(round_id=key(1), query=1), bytes(48)),
-    (Block(round_id=key(1), block="head"), bytes(12)),
-    (Receipt(round_id=key(1), digest=key(2), signature=bytes(64)), b""),
-    (Finished(round_id=key(1), signature=bytes(64)), STATEMENT.canonical()),
-    (Refused(reason="busy", explanation="come back", retry_after=30), b""),
+SERVER_MESSAGES: tuple[tuple[said.Message, bytes], ...] = (
+    (said.TaskIs(TASK.canonical()), b""),
+    (said.Opened(CONFIG.canonical()), b""),
+    (said.Answer(round_id=key(1), query=1), bytes(48)),
+    (said.Block(round_id=key(1), block="head"), bytes(12)),
+    (said.Receipt(round_id=key(1), digest=key(2), signature=bytes(64)), b""),
+    (said.Finished(round_id=key(1), signature=bytes(64)), STATEMENT.canonical()),
+    (said.Refused(reason="busy", explanation="come back", retry_after=30), b""),
 )
-PEER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
-    (TossCommitment(number=3, commitment=key(1), model=key(2)), b""),
-    (TossReveal(number=3, seed=key(1), nonce=key(2)), b""),
-    (Forward(round_id=key(1), client="alice", purpose="retrieve", query=1), bytes(50)),
-    (Held(key(1), 3), b""),
-    (RosterList(key(1)), pack_digests({"alice": key(2)})),
-    (Proofs(key(1)), pack_digests({"alice": key(2)})),
-    (Proofs(key(1)), pack_digests({"alice": key(2) + bytes(96)})),
-    (Commitment(key(1), key(2)), b""),
-    (Share(key(1), key(2)), bytes(192)),
-    (AskPieces(key(1), 3), b""),
-    (SharePiece(key(1), 70_000), bytes(200)),
-    (Conclusion(key(1), key(2)), b""),
-    (Abort(key(1), "the operator gave it up"), b""),
-    (Known(settled=2, last=key(1), present=key(2), said=3, heard=2, toss=key(3), peer_toss=key(4)), b""),
-    (AskedList(number=3), pack_names(["alice", "bob"])),
-    (RowCounts(key(1)), bytes(160)),
+PEER_MESSAGES: tuple[tuple[said.Message, bytes], ...] = (
+    (said.TossCommitment(number=3, commitment=key(1), model=key(2)), b""),
+    (said.TossReveal(number=3, seed=key(1), nonce=key(2)), b""),
+    (said.Forward(round_id=key(1), client="alice", purpose="retrieve", query=1), bytes(50)),
+    (said.Held(key(1), 3), b""),
+    (said.RosterList(key(1)), pack_digests({"alice": key(2)})),
+    (said.Proofs(key(1)), pack_digests({"alice": key(2)})),
+    (said.Proofs(key(1)), pack_digests({"alice": key(2) + bytes(96)})),
+    (said.Commitment(key(1), key(2)), b""),
+    (said.Share(key(1), key(2)), bytes(192)),
+    (said.AskPieces(key(1), 3), b""),
+    (said.SharePiece(key(1), 70_000), bytes(200)),
+    (said.Conclusion(key(1), key(2)), b""),
+    (said.Abort(key(1), "the operator gave it up"), b""),
+    (said.Known(settled=2, last=key(1), present=key(2), said=3, heard=2, toss=key(3), peer_toss=key(4)), b""),
+    (said.AskedList(number=3), pack_names(["alice", "bob"])),
+    (said.RowCounts(key(1)), bytes(160)),
+    (said.Refused(reason="malformed", explanation="says nothing that can be read"), b""),
 )
 
 
-def _written(messages: Sequence[tuple[Message, bytes]]) -> list[bytes]:
+def _written(messages: Sequence[tuple[said.Message, bytes]]) -> list[bytes]:
     return [b"".join(encode(message, bulk)) for message, bulk in messages]
 
 
-def _words(messages: Sequence[tuple[Message, bytes]]) -> tuple[bytes, ...]:
+def _words(messages: Sequence[tuple[said.Message, bytes]]) -> tuple[bytes, ...]:
     """Names of fields and messages as they stand on the wire, and MessagePack's headers with extreme lengths."""
     names = {field for message, _ in messages for field in message.__struct_fields__}
     tags = {str(message.__struct_config__.tag) for message, _ in messages}
@@ -287,7 +255,7 @@ PEER = (PeerViolationError,)
 PARSERS = (
     Parser(
         "from-client",
-        _reader(FromClient),
+        _reader(said.FromClient),
         lambda: _written(CLIENT_MESSAGES),
         PEER,
         "S1",
@@ -295,13 +263,15 @@ PARSERS = (
     ),
     Parser(
         "from-server",
-        _reader(FromServer),
+        _reader(said.FromServer),
         lambda: _written(SERVER_MESSAGES),
         PEER,
         "S1",
         tokens=_words(SERVER_MESSAGES),
     ),
-    Parser("from-peer", _reader(FromPeer), lambda: _written(PEER_MESSAGES), PEER, "S1", tokens=_words(PEER_MESSAGES)),
+    Parser(
+        "from-peer", _reader(said.FromPeer), lambda: _written(PEER_MESSAGES), PEER, "S1", tokens=_words(PEER_MESSAGES)
+    ),
     Parser("entries", _read_entries, _many_entries, PEER, "S1", tokens=EXTREMES),
     Parser("names", _read_names, lambda: [pack_names(["alice", "bob", "é" * 64])], PEER, "S1", tokens=EXTREMES),
     Parser(

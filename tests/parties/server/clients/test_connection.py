@@ -14,12 +14,14 @@ from fsl_async.wire.messages import (
     FromServer,
     Opened,
     Receipt,
+    Refused,
     Submit,
     TaskIs,
 )
+from parties.client.connection import ServerConnection
 from parties.server.clients.connection import LONGEST_HEAD
 from parties.server.limits import ConversationLimits
-from parties.server.replies import AbuseError
+from parties.server.replies import AbuseError, farewell, say_why
 from tests.support.conversing import BULK, LONGER, ROUND, House, ask, house_with, reply, submit, until_lost
 from transport import (
     ChannelClosedError,
@@ -137,6 +139,25 @@ async def test_far_too_large_a_request_is_not_even_let_pass(house, autojump_cloc
     assert [type(failure) for failure in house.failures] == [PeerViolationError]
 
 
+async def test_a_client_of_ours_hears_even_then_what_was_wrong(house, autojump_clock):
+    connection = ServerConnection(house.dial, 10**6)
+    await connection.open()
+    for request, answer in ((bytes(50_000_000), Refused), (*encode(AskTask()), TaskIs)):
+        data = await connection.request(request, remind=list)
+        assert isinstance(decode(data, FromServer, "S0").message, answer)
+    await connection.aclose()
+
+
+async def test_who_does_not_read_is_not_waited_for(autojump_clock):
+    class Deaf:
+        async def send(self, *parts):
+            await trio.sleep_forever()
+
+    started = trio.current_time()
+    await say_why(Deaf(), farewell("malformed", "anna", "anna: is deaf"))
+    assert trio.current_time() - started == pytest.approx(1)
+
+
 async def test_sizes_are_those_of_the_moment(house, autojump_clock):
     house.counter.sizes = {LONGER}
     async with await house.dial() as channel:
@@ -237,6 +258,9 @@ async def test_a_trickle_of_ten_bytes_a_second_costs_the_connection(house, autoj
     started = trio.current_time()
     await until_lost(channel, [data[start : start + 10] for start in range(0, len(data), 10)])
     assert trio.current_time() - started < 12
+    refused = decode(await channel.receive(), FromServer, "S0").message
+    assert (refused.reason, refused.retry_after) == ("busy", 0)
+    assert "8,192 bytes per second are expected" in refused.explanation
     assert [type(failure) for failure in house.failures] == [TooSlowError]
     assert house.conversations.request_memory.used == 0
     await channel.aclose()
@@ -275,6 +299,8 @@ async def test_an_idle_client_is_let_go_with_a_word(house, autojump_clock):
         await trio.sleep(50)
         assert isinstance(await ask(channel, *encode(AskTask())), TaskIs)
         started = trio.current_time()
+        refused = await reply(channel)
+        assert (refused.reason, refused.explanation) == ("busy", "nothing was asked for in 60 s")
         with pytest.raises(ChannelClosedError):
             await channel.receive(100)
         assert trio.current_time() - started == pytest.approx(60)

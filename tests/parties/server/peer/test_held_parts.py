@@ -8,7 +8,7 @@ import trio
 
 from fsl_async.errors import PeerViolationError, leaves
 from fsl_async.wire.codec import encode
-from fsl_async.wire.messages import Forward, HeldParts, Known, Message
+from fsl_async.wire.messages import Forward, HeldParts, Message
 from fsl_async.wire.peer_lists import MARK_BYTES, mark_of, packed_marks, read_marks
 from tests.support.shop import TASK, Meddler, Shop, assert_exact, opened, take_part
 from transport import MemoryNetwork
@@ -94,9 +94,8 @@ async def test_what_is_not_said_to_be_held_is_forwarded_again_once_on_a_connecti
         assert again[1] == {2}, "S1 forwards all of its own once more"
         assert again[0] <= {1}
         for server in between.shop.servers:
-            run = server.running
-            await server.sequence.take_held(HeldParts(run.round_id), memoryview(b""))
-            await server.sequence.take_known(Known())
+            await server.running.take_message(HeldParts(server.running.round_id), memoryview(b""))
+            await server.running.peer_is_at(b"")
         await trio.sleep(30)
         assert between.by_carrier() == again
         await exact(between, clients)
@@ -113,13 +112,6 @@ async def test_what_is_no_list_of_marks_ends_the_server_with_the_peer_s_name(nur
         assert isinstance(violation, PeerViolationError)
         assert "which parts it holds" in str(violation)
         nursery.cancel_scope.cancel()
-
-
-async def test_a_round_that_is_unknown_is_a_violation(nursery, autojump_clock):
-    async with after_two(nursery) as (between, clients):
-        with pytest.raises(PeerViolationError, match="is unknown here"):
-            await between.shop.servers[0].sequence.take_held(HeldParts(bytes(32)), memoryview(b""))
-        await exact(between, clients)
 
 
 def test_the_marks_of_a_crowd_are_whole_and_few():

@@ -1,25 +1,19 @@
 """The link between the servers: it breaks at each message and heals; what a false peer says over it ends the server."""
 
 import itertools
+from dataclasses import dataclass, field, replace
 
 import pytest
 import trio
 
 from fsl_async.errors import FslError, PeerViolationError, leaves
-from fsl_async.wire.messages import Forward, Message, Share
+from fsl_async.wire.messages import Forward, Known, Message, Share
+from parties.events import PeerLost, ServerEvent
+from parties.server.setup import ServerSetup
 from tests.support.shop import Meddler, Shop, assert_exact, opened, take_part
 from transport import MemoryNetwork, TcpTransport
 
-PEER_MESSAGES = [
-    "TossCommitment",
-    "TossReveal",
-    "Forward",
-    "RosterList",
-    "Proofs",
-    "Commitment",
-    "Share",
-    "Conclusion",
-]
+PEER_MESSAGES = ["TossCommitment", "TossReveal", "Forward", "RosterList", "Proofs", "Commitment", "Share", "Conclusion"]
 
 
 @pytest.mark.parametrize("direction", ["outgoing", "incoming"])
@@ -88,14 +82,67 @@ async def test_an_abort_that_is_lost_with_the_link_is_repeated(nursery, autojump
     assert shop.failures == []
 
 
+@dataclass
+class ToldShop(Shop):
+    """Has what each server was told of why it lost the other one."""
+
+    told: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
+
+    def setup_of(self, index: int) -> ServerSetup:
+        def note(event: ServerEvent) -> None:
+            if isinstance(event, PeerLost):
+                self.told[index].append(event.explanation)
+
+        return replace(super().setup_of(index), observe=note)
+
+
+@pytest.mark.parametrize("direction", ["outgoing", "incoming"])
+async def test_a_server_hears_which_rule_it_broke(nursery, autojump_clock, direction):
+    network, seen = MemoryNetwork(), itertools.count()
+
+    async def garble(address: str, message: Message, data: bytes) -> bytes:
+        return b"garbled" if isinstance(message, Known) and not next(seen) else data
+
+    meddler = Meddler(network, **{direction: garble})
+    shop = ToldShop(nursery, transports=(network, meddler), listen_at=("S0", "S1"))
+    await shop.open()
+    await trio.sleep(30)
+    hears = 1 if direction == "outgoing" else 0
+    assert shop.told[hears][0].startswith(f"S{1 - hears} says: sent a message that cannot be read")
+    assert len(shop.failures) == 1 - hears, "S0 goes on; S1 ends, which dials nobody that it does not understand"
+
+
+async def test_a_server_that_stops_as_planned_says_so_on_each_connection_and_until_it_is_met_again(
+    nursery, autojump_clock
+):
+    network = MemoryNetwork()
+    meddler = Meddler(network)
+    shop = ToldShop(nursery, transports=(network, meddler), listen_at=("S0", "S1"))
+    await shop.open()
+    await shop.servers[0].next_round(0)
+    await shop.servers[1].wind_up(0)
+    for _ in range(2):
+        await trio.sleep(30)
+        status = shop.servers[0].status()
+        assert status.peer_connected
+        assert status.peer_stops_since == pytest.approx(trio.current_time() - 30, abs=1)
+        assert "; S1 stops as planned, since 1970-01-01T" in status.waiting_for
+        await meddler.channels[-1].aclose()
+    await trio.sleep(1)
+    assert shop.told == (["S1 says: S1 stops, as its operator wants"] * 2, ["the connection has ended"] * 2)
+    await shop.servers[0].peer_inbox.peer_met()
+    assert shop.servers[0].status().peer_stops_since is None
+    assert shop.failures == []
+
+
 async def test_a_peer_that_does_not_follow_the_protocol_ends_the_server_with_its_name(nursery, autojump_clock):
-    """A share that does not match its commitment halts, and the error says whose it was."""
+    """A share that does not match its commitment halts, and the error says whose it was; so does the last message."""
     network = MemoryNetwork()
 
     async def lie(address: str, message: Message, data: bytes) -> bytes:
         return data[:-1] + bytes([data[-1] ^ 1]) if isinstance(message, Share) else data
 
-    shop = Shop(nursery, transports=(network, Meddler(network, incoming=lie)), listen_at=("S0", "S1"))
+    shop = ToldShop(nursery, transports=(network, Meddler(network, incoming=lie)), listen_at=("S0", "S1"))
     await shop.open()
     async with opened(*(shop.client(name, transport=network) for name in ("anna", "ben"))) as clients:
         for client in clients:
@@ -107,6 +154,8 @@ async def test_a_peer_that_does_not_follow_the_protocol_ends_the_server_with_its
     assert isinstance(violation, PeerViolationError)
     assert violation.peer == "S0"
     assert "does not match its commitment" in str(violation)
+    await trio.sleep(1)
+    assert "does not match its commitment" in shop.told[0][0]
     nursery.cancel_scope.cancel()
 
 
