@@ -104,7 +104,7 @@ class ServerConnection:
             try:
                 await channel.send(*parts, pace=pace)
             except ConnectionLostError:
-                with trio.move_on_after(CLOSE_PATIENCE):  # the server may have said why, before it ended the connection
+                with trio.move_on_after(CLOSE_PATIENCE), suppress(ChannelError):  # the server may have said why
                     words = await channel.receive(self._limit)
                     await self.leave()
                     return words

@@ -30,7 +30,7 @@ from parties.settings.writing import write_deployment
 from parties.simulation.network import Network
 from parties.storage.store import MemoryStore, Put, Store
 from parties.watch import silent
-from transport import Channel, Kind, Limits, TcpTransport, Transport
+from transport import Channel, ConnectionLostError, Kind, Limits, TcpTransport, Transport
 
 ROWS, WIDTH, SELECT, HEAD = 300, 3, 8, 5
 TASK = Task(
@@ -162,7 +162,11 @@ class MeddledChannel(Channel):
     async def send(self, *parts, **words) -> None:
         data = b"".join(parts)
         message = decode(data, FromClient | FromPeer, "the test").message
-        changed = await self.meddler.outgoing(self.address, message, data)
+        try:
+            changed = await self.meddler.outgoing(self.address, message, data)
+        except ConnectionLostError:
+            await self.inner.aclose()
+            raise
         if changed is not None:
             await self.inner.send(changed, **words)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import trio
 
-from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, leaves
+from fsl_async.errors import FslError, MisuseError, PeerViolationError, leaves
 from fsl_async.ring import Ring, RingIntegers
 from fsl_async.task import Sparse
 from fsl_async.wire.codec import CONTROL_LIMIT, decode, encode
@@ -225,40 +225,37 @@ def flipped(data: bytes) -> bytes:
 
 UNREADABLE = "message that cannot be read: |which has no bulk|bytes that are not one bin|bytes of bulk data and sent"
 WIRE_FAULTS = {
-    "bulk cut short": (with_bulk(lambda bulk: bulk[:-1]), RequestDeniedError, "bytes .* expected"),
-    "bulk too long": (with_bulk(lambda bulk: bulk + b"\0"), RequestDeniedError, "bytes .* expected"),
-    "bulk altered": (with_bulk(flipped), RequestDeniedError, "the digest that you announced|does not match its digest"),
-    "bulk far too long": (with_bulk(lambda bulk: bulk + bytes(10**6)), ChannelError, None),
-    "bulk missing": (with_bulk(lambda bulk: b""), RequestDeniedError, "bytes .* expected"),
-    "message cut short": (with_bytes(lambda data: data[:-1]), RequestDeniedError, UNREADABLE),
-    "message cut to nothing": (with_bytes(lambda data: b""), RequestDeniedError, UNREADABLE),
-    "trailing bytes": (with_bytes(lambda data: data + b"\0"), RequestDeniedError, UNREADABLE),
-    "not a message": (with_bytes(lambda data: b"\xc1" * 100), RequestDeniedError, UNREADABLE),
-    "deeply nested": (with_bytes(lambda data: b"\x91" * 1000 + b"\xc0"), RequestDeniedError, UNREADABLE),
-    "an announced giant": (with_bytes(lambda data: b"\xdf\xff\xff\xff\xff"), RequestDeniedError, UNREADABLE),
+    "bulk cut short": (with_bulk(lambda bulk: bulk[:-1]), "bytes .* expected"),
+    "bulk too long": (with_bulk(lambda bulk: bulk + b"\0"), "bytes .* expected"),
+    "bulk altered": (with_bulk(flipped), "the digest that you announced|does not match its digest"),
+    "bulk far too long": (with_bulk(lambda bulk: bulk + bytes(10**6)), "no request of this task has"),
+    "bulk missing": (with_bulk(lambda bulk: b""), "bytes .* expected"),
+    "message cut short": (with_bytes(lambda data: data[:-1]), UNREADABLE),
+    "message cut to nothing": (with_bytes(lambda data: b""), UNREADABLE),
+    "trailing bytes": (with_bytes(lambda data: data + b"\0"), UNREADABLE),
+    "not a message": (with_bytes(lambda data: b"\xc1" * 100), UNREADABLE),
+    "deeply nested": (with_bytes(lambda data: b"\x91" * 1000 + b"\xc0"), UNREADABLE),
+    "an announced giant": (with_bytes(lambda data: b"\xdf\xff\xff\xff\xff"), UNREADABLE),
     "more than control": (
         with_bytes(lambda data: b"\xc6\0\2\0\0" + bytes(2 * CONTROL_LIMIT)),
-        RequestDeniedError,
         "no request of this task has 131,077 bytes",
     ),
-    "seed of another client": (with_field(Retrieve | Submit, seed=bytes(16)), RequestDeniedError, "master seed"),
-    "seed of no length": (with_field(Retrieve | Submit, seed=b""), RequestDeniedError, "length >= 16"),
-    "another digest": (with_field(Retrieve | Submit, public_digest=bytes(32)), RequestDeniedError, "you announced"),
-    "query out of range": (with_field(Retrieve, query=9), RequestDeniedError, "numbered from 1 to 8, not 9"),
-    "no digest of the dense share": (with_field(Submit, dense_digest=b""), RequestDeniedError, "of the dense share"),
-    "no salt of the dense share": (with_field(Submit, dense_salt=b""), RequestDeniedError, "of the dense share"),
-    "query unknown": (with_field(Submit, query=7), RequestDeniedError, "retrieval 7.* is unknown"),
+    "seed of another client": (with_field(Retrieve | Submit, seed=bytes(16)), "master seed"),
+    "seed of no length": (with_field(Retrieve | Submit, seed=b""), "length >= 16"),
+    "another digest": (with_field(Retrieve | Submit, public_digest=bytes(32)), "you announced"),
+    "query out of range": (with_field(Retrieve, query=9), "numbered from 1 to 8, not 9"),
+    "no digest of the dense share": (with_field(Submit, dense_digest=b""), "of the dense share"),
+    "no salt of the dense share": (with_field(Submit, dense_salt=b""), "of the dense share"),
+    "query unknown": (with_field(Submit, query=7), "retrieval 7.* is unknown"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", WIRE_FAULTS)
 async def test_a_malformed_request_ends_for_its_sender_alone(case, autojump_clock):
-    fault, error, pattern = WIRE_FAULTS[case]
+    fault, pattern = WIRE_FAULTS[case]
     async with simulate(TASK, model(), seed=8) as network:
-        client = network.client("mallory")
-        client.setup = replace(client.setup, patience=60.0)  # a server hangs up on it
-        async with meddled(client, outgoing=fault) as mallory:
-            with pytest.raises(error, match=pattern):
+        async with meddled(network.client("mallory"), outgoing=fault) as mallory:
+            with pytest.raises(RequestDeniedError, match=pattern):
                 await take_part(mallory)
         await honest_round(network)
 

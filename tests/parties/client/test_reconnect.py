@@ -371,9 +371,7 @@ async def test_a_busy_server_is_asked_again_when_it_says_with_the_same_bytes(mes
         await finish_with(network, "carol")
 
 
-async def test_a_client_that_was_let_go_goes_on_over_a_new_connection_and_nobody_is_warned(
-    nursery, autojump_clock, caplog
-):
+async def test_a_client_that_was_let_go_goes_on_and_nobody_is_warned(nursery, autojump_clock, caplog):
     caplog.set_level("INFO", logger="parties.client")
     network = MemoryNetwork()
     shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"))
