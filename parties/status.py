@@ -346,7 +346,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Note, ...]
     blobs: BlobsStatus | None
     engine: EngineStatus | None
-    peer_stops_since: float | None = None
+    peer_stops_since: float | None
 
     @property
     def peer(self) -> str:
@@ -362,6 +362,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
             fingerprints=fingerprints,
             peer_connected=False,
             peer_release="",
+            peer_stops_since=None,
             clients_connected=0,
             clients_known=0,
             stage="away",

@@ -20,23 +20,9 @@ from fsl_async.digests import Buffer
 from fsl_async.errors import ChannelError, MisuseError, PeerViolationError, leaves
 from fsl_async.foreign_text import printable
 from fsl_async.task import Task
+from fsl_async.wire import messages
 from fsl_async.wire.answer import AnswerLayout
 from fsl_async.wire.codec import Received, bulk_overhead, decode, encode
-from fsl_async.wire.messages import (
-    AskOutcome,
-    AskTask,
-    Download,
-    Enter,
-    FromClient,
-    FromServer,
-    Hint,
-    Message,
-    Recall,
-    Refused,
-    Retrieve,
-    Submit,
-    TaskIs,
-)
 from parties.client.connection import ServerConnection
 from parties.client.retries import LEAST, LONGEST_PAUSE, PATIENCE, Attempted, Retries, ends_connection
 from parties.client.setup import ClientSetup, never
@@ -47,7 +33,7 @@ from parties.statement import longest_statement
 from transport import Channel, HandshakeSettings, HandshakeTimeoutError, Role, SilentPeerError, UnansweredError
 
 ResultT = TypeVar("ResultT")
-ReplyT = TypeVar("ReplyT", bound=Message)
+ReplyT = TypeVar("ReplyT", bound=messages.Message)
 
 
 class Requests:
@@ -96,7 +82,7 @@ class Requests:
         return sum(connection.bytes_received for connection in self._connections)
 
     async def ask(
-        self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[ReplyT]
+        self, server: int, message: messages.FromClient, bulk: tuple[Buffer, ...], expected: type[ReplyT]
     ) -> Received[ReplyT]:
         """Send one request to one server until it is answered, and return the reply.
 
@@ -107,7 +93,7 @@ class Requests:
             ChannelError: the connection was lost, and patience is over.
             MisuseError: in a simulation, nobody is left who could ever answer it.
         """
-        waits = isinstance(message, Enter | AskOutcome)
+        waits = isinstance(message, messages.Enter | messages.AskOutcome)
         attempted = Attempted(self._name_of(server), _doing(message), waits=waits)
         asking = partial(self._try, attempted, server, partial(self._ask_once, server, message, bulk, expected))
         return await (asking() if self._setup.stuck is never else self._unless_stuck(attempted, asking))
@@ -188,19 +174,24 @@ class Requests:
         return answer
 
     async def _ask_once(
-        self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[ReplyT], retries: Retries
+        self,
+        server: int,
+        message: messages.FromClient,
+        bulk: tuple[Buffer, ...],
+        expected: type[ReplyT],
+        retries: Retries,
     ) -> Received[ReplyT]:
         self._setup.watch(self._name, f"S{server}", message, sum(len(part) for part in bulk))
         connection = self._connections[server]
         await self._check_if_suspected(server)
         reply = await connection.request(*encode(message, *bulk), until=retries.until, remind=retries.remind)
-        return _expect(server, message, decode(reply, FromServer, f"S{server}"), expected)
+        return _expect(server, message, decode(reply, messages.FromServer, f"S{server}"), expected)
 
     async def _check_if_suspected(self, server: int) -> None:
         """Before a connection is used whose twin was dead unnoticed: what had forgotten the one may have both."""
         if server in self._suspected:
             self._suspected.discard(server)
-            await self._connections[server].check(*encode(AskTask()), until=trio.current_time() + LEAST)
+            await self._connections[server].check(*encode(messages.AskTask()), until=trio.current_time() + LEAST)
 
     def _name_of(self, server: int) -> str:
         return f"S{server} ({self._setup.addresses[server]})"
@@ -218,10 +209,10 @@ class Requests:
         """Connect to a server, and check that it runs the same task."""
         channel = await self._dial(server)
         try:
-            self._setup.watch(self._name, f"S{server}", AskTask(), 0)
-            await channel.send(*encode(AskTask()))
-            received = decode(await _soon(channel, self._reply_limit()), FromServer, f"S{server}")
-            theirs = _expect(server, AskTask(), received, TaskIs).message.task
+            self._setup.watch(self._name, f"S{server}", messages.AskTask(), 0)
+            await channel.send(*encode(messages.AskTask()))
+            received = decode(await _soon(channel, self._reply_limit()), messages.FromServer, f"S{server}")
+            theirs = _expect(server, messages.AskTask(), received, messages.TaskIs).message.task
             if theirs != self._setup.task.canonical():
                 raise MisuseError(task_difference(server, self._setup.task, Task.parse(theirs, f"S{server}")))
         except BaseException:
@@ -262,11 +253,11 @@ def task_difference(server: int, ours: Task, theirs: Task) -> str:
 
 
 def _expect(
-    server: int, message: FromClient, received: Received[FromServer], expected: type[ReplyT]
+    server: int, message: messages.FromClient, received: Received[messages.FromServer], expected: type[ReplyT]
 ) -> Received[ReplyT]:
     """A reply of the expected kind; else what it stands for is raised."""
     match received.message:
-        case Refused() as refused:
+        case messages.Refused() as refused:
             raise refusal(server, refused)
         case reply if isinstance(reply, expected):
             return Received(reply, received.bulk)
@@ -274,33 +265,33 @@ def _expect(
             raise PeerViolationError(f"S{server}", f"answered {type(message).__name__} with {type(reply).__name__}")
 
 
-def refusal(server: int, message: Refused) -> RoundClosedError | RequestDeniedError:
+def refusal(server: int, message: messages.Refused) -> RoundClosedError | RequestDeniedError:
     """The error that a server's refusal stands for; the explanation is the server's text, made printable."""
     explanation = printable(message.explanation)
     match message:
-        case Refused(reason="round-closed"):
+        case messages.Refused(reason="round-closed"):
             return RoundClosedError(f"S{server}: {explanation}; the next call enters the next round")
-        case Refused(reason="busy"):
+        case messages.Refused(reason="busy"):
             after = message.retry_after
             return ServerBusyError(server, f"{explanation}; it wants to be asked again after {after} s", after)
         case _:
             return RequestDeniedError(server, message.reason, explanation)
 
 
-def _doing(message: FromClient) -> str:
+def _doing(message: messages.FromClient) -> str:
     """What a request is for, for people."""
     match message:
-        case AskTask():
+        case messages.AskTask():
             return "asking for its task"
-        case Enter(after=after):
+        case messages.Enter(after=after):
             return f"waiting for a round after round {after}" if after else "waiting for a round"
-        case Retrieve() | Recall():
+        case messages.Retrieve() | messages.Recall():
             return "retrieving rows"
-        case Download(block=block):
+        case messages.Download(block=block):
             return f"downloading block {block!r}"
-        case Submit() | Hint():
+        case messages.Submit() | messages.Hint():
             return "submitting"
-        case AskOutcome():
+        case messages.AskOutcome():
             return "waiting for a round's outcome"
         case _:
             assert_never(message)

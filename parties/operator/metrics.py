@@ -32,19 +32,7 @@ from prometheus_client.registry import Collector
 from fsl_async.errors import FslError, StorageError
 from fsl_async.protocols import ssa
 from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Refused
-from parties.events import (
-    BudgetMoved,
-    ConnectionFailed,
-    Evaluated,
-    EvidenceKind,
-    MessageReceived,
-    MessageSent,
-    RequestRefused,
-    RoundSettled,
-    ServerEvent,
-    Violated,
-    Warned,
-)
+from parties import events
 from parties.files.disk import room
 from parties.status import BlobsStatus, Note, ServerStatus, TaskState
 from parties.storage.mark import backed_up_at
@@ -123,7 +111,7 @@ class Metrics:
         self._disks = _Disks(registry)
         self._compute = _Compute(registry)
 
-    def hear(self, event: ServerEvent) -> None:
+    def hear(self, event: events.ServerEvent) -> None:
         """Count an event."""
         for part in (self._rounds, self._clients, self._traffic, self._health, self._events):
             part.hear(event)
@@ -214,11 +202,11 @@ class _Rounds:
         for outcome in ("done", "aborted", "refused"):
             self._settled.labels(outcome)
 
-    def hear(self, event: ServerEvent) -> None:
+    def hear(self, event: events.ServerEvent) -> None:
         match event:
-            case Evaluated(seconds=seconds):
+            case events.Evaluated(seconds=seconds):
                 self._evaluation.observe(seconds)
-            case RoundSettled(past=past):
+            case events.RoundSettled(past=past):
                 self._settled.labels(past.report.ended).inc()
                 self._seconds.observe(past.seconds)
 
@@ -247,8 +235,8 @@ class _Clients:
         for reason in EXCLUSIONS:
             self._excluded.labels(reason)
 
-    def hear(self, event: ServerEvent) -> None:
-        if isinstance(event, RoundSettled):
+    def hear(self, event: events.ServerEvent) -> None:
+        if isinstance(event, events.RoundSettled):
             report = event.past.report
             self._counted.inc(len(report.clients))
             for reason in report.excluded.values():
@@ -264,11 +252,11 @@ class _Traffic:
         self._messages = Counter("fsl_messages", "Messages.", labels, registry=registry)
         self._kinds = dict(_message_kinds())
 
-    def hear(self, event: ServerEvent) -> None:
+    def hear(self, event: events.ServerEvent) -> None:
         match event:
-            case MessageSent(kind=kind, size=size):
+            case events.MessageSent(kind=kind, size=size):
                 self._count(kind, "out", size)
-            case MessageReceived(kind=kind, size=size):
+            case events.MessageReceived(kind=kind, size=size):
                 self._count(kind, "in", size)
 
     def _count(self, kind: str, direction: str, size: int) -> None:
@@ -290,8 +278,8 @@ class _Health:
         self.stalls = Counter("fsl_event_loop_stalls", "Lags above the alarm's threshold.", registry=registry)
         self._budget = Gauge("fsl_memory_budget_bytes", "Memory for messages.", ["of"], registry=registry)
 
-    def hear(self, event: ServerEvent) -> None:
-        if isinstance(event, BudgetMoved):
+    def hear(self, event: events.ServerEvent) -> None:
+        if isinstance(event, events.BudgetMoved):
             self._budget.labels("used").set(event.used)
             self._budget.labels("limit").set(event.limit)
 
@@ -300,18 +288,22 @@ class _Events:
     """Counters of the events that name one."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        labels = {RequestRefused: _refusal_reasons(), Warned: WARNINGS, Violated: get_args(EvidenceKind)}
-        errors = {ConnectionFailed: tuple(each.__name__ for each in _all_kinds(FslError))}
+        labels = {
+            events.RequestRefused: _refusal_reasons(),
+            events.Warned: WARNINGS,
+            events.Violated: get_args(events.EvidenceKind),
+        }
+        errors = {events.ConnectionFailed: tuple(each.__name__ for each in _all_kinds(FslError))}
         self._labels = {event: _Label(values) for event, values in (labels | errors).items()}
-        self._counters: dict[type[ServerEvent], Counter] = {}
-        for event in ServerEvent.__subclasses__():
+        self._counters: dict[type[events.ServerEvent], Counter] = {}
+        for event in events.ServerEvent.__subclasses__():
             if event.counter:
                 name, text, label = event.counter
                 self._counters[event] = counter = Counter(name, text, [label] if label else [], registry=registry)
                 for value in labels.get(event, ()):  # one that begins at 1 is no increase to Prometheus
                     counter.labels(value)
 
-    def hear(self, event: ServerEvent) -> None:
+    def hear(self, event: events.ServerEvent) -> None:
         if event.counter:
             kind, field = type(event), event.counter[2]
             counter = self._counters[kind]

@@ -32,22 +32,11 @@ from fsl_async.errors import ChannelError, PeerViolationError
 from fsl_async.wire.codec import decode, decode_beginning, encode
 from fsl_async.wire.messages import AskOutcome, AskTask, Enter, FromClient, Message
 from parties.events import BudgetMoved, Observer
+from parties.server import replies
 from parties.server.clients.memory_budget import Budget, Reservation
 from parties.server.clients.requests import RequestHandler
 from parties.server.limits import ConversationLimits
 from parties.server.message_tap import MessageTap
-from parties.server.replies import (
-    NOTHING,
-    AbuseError,
-    BulkRequest,
-    Reason,
-    Reply,
-    RequestRefusedError,
-    ReserveMemory,
-    farewell,
-    reserve_nothing,
-    say_why,
-)
 from transport import Channel, ChannelClosedError, Progress, RecordError, TooSlowError
 from transport.arriving import Room as RoomToCome
 from transport.arriving import endless, unseen
@@ -104,7 +93,7 @@ class ClientConnections:
         Raises:
             PeerViolationError: always; the caller ends the connection.
         """
-        await say_why(channel, farewell("malformed", client, why))
+        await replies.say_why(channel, replies.farewell("malformed", client, why))
         raise PeerViolationError(client, why)
 
     async def hold(self, channel: Channel, client: str, requests: RequestHandler, *, same_task: bool = True) -> None:
@@ -166,7 +155,7 @@ class _Conversation:
                 await self._serve(length)
         except ChannelClosedError:
             return
-        except AbuseError:
+        except replies.AbuseError:
             raise  # the client has been told
         except TooSlowError as error:
             await self._say_why("busy", error)
@@ -178,8 +167,8 @@ class _Conversation:
                     await self._channel.discard(pace=self._pace)
             raise
 
-    async def _say_why(self, reason: Reason, why: object) -> None:
-        await say_why(self._channel, farewell(reason, self._client, why))
+    async def _say_why(self, reason: replies.Reason, why: object) -> None:
+        await replies.say_why(self._channel, replies.farewell(reason, self._client, why))
 
     async def _serve(self, length: int) -> None:
         """Take one request, of which only the length is known, and answer it."""
@@ -207,10 +196,10 @@ class _Conversation:
                 with reservation.moving():
                     return await self._carry_out_as_it_comes(reservation, lent)
                 raise self._busy(f"{reservation.moved:,} of {length:,} bytes came while others waited for their room")
-            except RequestRefusedError as refusal:
+            except replies.RequestRefusedError as refusal:
                 await request.aclose()
                 await self._refuse(refusal)
-            except AbuseError as abuse:
+            except replies.AbuseError as abuse:
                 await self._send(abuse.message)
                 raise
         return None
@@ -228,7 +217,7 @@ class _Conversation:
             await self._reserve(self._shared.request_memory, reservation, size)
 
         beginning = await self._channel.beginning(LONGEST_HEAD, pace=self._pace)
-        message, start = decode_beginning(beginning, reservation.total, BulkRequest, self._client)
+        message, start = decode_beginning(beginning, reservation.total, replies.BulkRequest, self._client)
         async with AsyncExitStack() as granted:
             with reservation.held_up():
                 begin = self._requests.begin(self._client, message, reservation.total - start)
@@ -251,14 +240,14 @@ class _Conversation:
             return
         raise self._busy(f"no room for {reservation.total:,} bytes within {self._retry_after} s")
 
-    def _busy(self, why: str) -> RequestRefusedError:
-        return RequestRefusedError.because("busy", f"{why}: others are being served", self._retry_after)
+    def _busy(self, why: str) -> replies.RequestRefusedError:
+        return replies.RequestRefusedError.because("busy", f"{why}: others are being served", self._retry_after)
 
     @property
     def _retry_after(self) -> int:
         return max(1, round(self._limits.queue_seconds))
 
-    async def _refuse(self, refusal: RequestRefusedError) -> None:
+    async def _refuse(self, refusal: replies.RequestRefusedError) -> None:
         """Say why a request is not taken, and discard the rest of it: its client may not read before it has sent it."""
         await self._send(refusal.message)
         await self._channel.discard(pace=self._pace)
@@ -275,7 +264,7 @@ class _Conversation:
         try:
             if not (self._same_task or isinstance(message, AskTask)):
                 why = "your credentials are for another task than this server's: ask-task is all that is answered"
-                raise RequestRefusedError.because("malformed", why)
+                raise replies.RequestRefusedError.because("malformed", why)
             if bulk:
                 async with self._requests.begin(self._client, message, len(bulk)) as complete:
                     return await self._answered(partial(complete, bulk), lent)
@@ -283,13 +272,15 @@ class _Conversation:
                 reply = await self._while_present(message)
                 return None if reply is None else _Answer(*reply, _nothing_reserved(self._client))
             return await self._answered(partial(self._requests.ask, self._client, message), lent)
-        except RequestRefusedError as refusal:
-            return _Answer(refusal.message, NOTHING, _nothing_reserved(self._client))
-        except AbuseError as abuse:
+        except replies.RequestRefusedError as refusal:
+            return _Answer(refusal.message, replies.NOTHING, _nothing_reserved(self._client))
+        except replies.AbuseError as abuse:
             await self._send(abuse.message)
             raise
 
-    async def _answered(self, carry_out: Callable[[ReserveMemory], Awaitable[Reply]], lent: AsyncExitStack) -> _Answer:
+    async def _answered(
+        self, carry_out: Callable[[replies.ReserveMemory], Awaitable[replies.Reply]], lent: AsyncExitStack
+    ) -> _Answer:
         """Carry out a request that has come, and show its client signs of life meanwhile."""
         reservation = _nothing_reserved(self._client)
 
@@ -302,7 +293,7 @@ class _Conversation:
         async with self._alive():
             try:
                 return _Answer(*await carry_out(reserve), reservation)
-            except AbuseError as abuse:
+            except replies.AbuseError as abuse:
                 await self._send(abuse.message)
                 raise
 
@@ -316,12 +307,12 @@ class _Conversation:
             finally:
                 nursery.cancel_scope.cancel()  # a client that reads nothing keeps a sign of life waiting
 
-    async def _while_present(self, message: Enter | AskOutcome) -> Reply | None:
+    async def _while_present(self, message: Enter | AskOutcome) -> replies.Reply | None:
         """The answer to a request that may wait for hours; None if the client leaves meanwhile."""
-        reply: Reply | None = None
+        reply: replies.Reply | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._notice_leaving, nursery.cancel_scope)
-            reply = await self._requests.ask(self._client, message, reserve_nothing)
+            reply = await self._requests.ask(self._client, message, replies.reserve_nothing)
             nursery.cancel_scope.cancel()
         return reply
 

@@ -16,19 +16,7 @@ from typing import TypeAlias, TypeVar, assert_never
 from fsl_async.errors import StorageError
 from fsl_async.task import ProtocolName
 from fsl_async.union import union_task
-from fsl_async.wire.messages import (
-    AskOutcome,
-    AskTask,
-    Download,
-    Enter,
-    FromClient,
-    Hint,
-    Opened,
-    Recall,
-    Retrieve,
-    Submit,
-    TaskIs,
-)
+from fsl_async.wire import messages
 from fsl_async.wire.pieces import parts_of
 from parties.events import Warned
 from parties.server.clients.deposits import Deposit, Depositor, Wanted, bulk_sizes, check_carried
@@ -52,13 +40,13 @@ RETRY_AFTER = 30
 LONGEST_WEIGHT = 8
 """Bytes of a weight of a model at most."""
 
-CountedRequest: TypeAlias = Retrieve | Recall | Download | Submit | Hint
+CountedRequest: TypeAlias = messages.Retrieve | messages.Recall | messages.Download | messages.Submit | messages.Hint
 """Requests of which a client has a limited number in a round."""
 
 FOREIGN: dict[ProtocolName, tuple[type[CountedRequest], ...]] = {
     "ssa": (),
-    "psr": (Submit, Hint),
-    "psu": (Retrieve, Recall),
+    "psr": (messages.Submit, messages.Hint),
+    "psu": (messages.Retrieve, messages.Recall),
 }
 """By what a round runs, the requests that do not belong into it."""
 
@@ -143,7 +131,7 @@ class RequestHandler:
         wanted.check_size(size)
         return wanted
 
-    async def ask(self, client: str, message: FromClient, reserve: ReserveMemory) -> Reply:
+    async def ask(self, client: str, message: messages.FromClient, reserve: ReserveMemory) -> Reply:
         """Carry out a request that brings no bulk; the answer to a request that is refused is the reason.
 
         Args:
@@ -157,17 +145,17 @@ class RequestHandler:
         """
         return await self._replying(partial(self._asked, client, message, reserve))
 
-    async def _asked(self, client: str, message: FromClient, reserve: ReserveMemory) -> Reply:
+    async def _asked(self, client: str, message: messages.FromClient, reserve: ReserveMemory) -> Reply:
         match message:
-            case AskTask():
-                return TaskIs(self._task.canonical()), NOTHING
-            case Enter(known=known):
+            case messages.AskTask():
+                return messages.TaskIs(self._task.canonical()), NOTHING
+            case messages.Enter(known=known):
                 strange = bool(known) and not await self._rounds.knows(known)
                 run = await self._rounds.asked(client, 0 if strange else message.after)
-                return Opened(run.config.canonical(), strange, run.start.is_drawn(client)), NOTHING
-            case AskOutcome(round_id=round_id):
+                return messages.Opened(run.config.canonical(), strange, run.start.is_drawn(client)), NOTHING
+            case messages.AskOutcome(round_id=round_id):
                 return await self._statements.sign(await self._rounds.settled_report(round_id), client)
-            case Retrieve() | Recall() | Download() | Submit() | Hint():
+            case messages.Retrieve() | messages.Recall() | messages.Download() | messages.Submit() | messages.Hint():
                 return await self._counted(client, message, reserve)
             case _:
                 assert_never(message)
@@ -175,7 +163,7 @@ class RequestHandler:
     async def _counted(self, client: str, message: CountedRequest, reserve: ReserveMemory) -> Reply:
         """Carry out a request that is counted, and brings no bulk."""
         found, counted = self._rounds.found, self._kind(message)
-        if isinstance(message, Download) and found is not None and message.round_id == found.round_id:
+        if isinstance(message, messages.Download) and found is not None and message.round_id == found.round_id:
             with found.quota.request(client, *counted):
                 return await self._retrievals.download_found(found, message, reserve)
         run = self._rounds.open_round(message.round_id, client)
@@ -183,7 +171,7 @@ class RequestHandler:
         return await self._judged(run, client, message, self._without_bulk(run, client, message, reserve))
 
     async def _without_bulk(self, run: RoundRun, client: str, message: CountedRequest, reserve: ReserveMemory) -> Reply:
-        if isinstance(message, Retrieve | Submit | Hint):
+        if isinstance(message, messages.Retrieve | messages.Submit | messages.Hint):
             await self._checked(run, client, message)
         return await self._carry_out(run, client, message, None, reserve)
 
@@ -216,11 +204,11 @@ class RequestHandler:
     def _kind(self, message: CountedRequest) -> tuple[Counted, str]:
         """As what a request is counted, and which of several things it asks for."""
         match message:
-            case Retrieve() | Recall():
+            case messages.Retrieve() | messages.Recall():
                 return Counted.RETRIEVAL, ""
-            case Submit() | Hint():
+            case messages.Submit() | messages.Hint():
                 return Counted.ATTEMPT, ""
-            case Download(block=block, union=union, whole=whole, part=part):
+            case messages.Download(block=block, union=union, whole=whole, part=part):
                 parts = {entry.name: len(parts_of(entry.weights * LONGEST_WEIGHT)) for entry in self._task.blocks}
                 there = part < parts.get(block, 0)
                 return Counted.DOWNLOAD, f"{block}, {union}, {whole}, {part}" if there else ""
@@ -235,13 +223,13 @@ class RequestHandler:
         """
         _check_foreign(run, message)
         match message:
-            case Retrieve():
+            case messages.Retrieve():
                 self._retrievals.check(run, client, message)
                 return message.seed
-            case Submit():
+            case messages.Submit():
                 self._submissions.check(run, client, message)
                 return message.seed
-            case Hint():
+            case messages.Hint():
                 return (await self._submissions.origin(run, client, message)).msk
             case _:
                 assert_never(message)
@@ -251,15 +239,15 @@ class RequestHandler:
     ) -> Reply:
         _check_foreign(run, message)
         match message:
-            case Download():
+            case messages.Download():
                 return await self._retrievals.download(run, message, reserve)
-            case Retrieve():
+            case messages.Retrieve():
                 return await self._retrievals.retrieve(run, client, message, deposit, reserve)
-            case Recall():
+            case messages.Recall():
                 return await self._retrievals.recall(run, client, message, reserve)
-            case Submit():
+            case messages.Submit():
                 return await self._submissions.submit(run, client, message, deposit)
-            case Hint():
+            case messages.Hint():
                 return await self._submissions.hint(run, client, message, deposit)
             case _:
                 assert_never(message)

@@ -23,8 +23,7 @@ class PeerInbox:
         enrolment: the clients that are known here.
 
     Attributes:
-        stops_since: when the other server has said that it stops as its operator wants, in seconds since 1970; None
-            once it is met again. It may say so falsely, and thereby hides its own absence alone.
+        stops_since: as in `ServerStatus`; who says so falsely hides its own absence alone.
     """
 
     def __init__(self, setup: ServerSetup, inbox: Inbox, rounds: Rounds, enrolment: Enrolment) -> None:

@@ -13,20 +13,7 @@ from typing import Final, assert_never
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event, UnexpectedEvent
-from fsl_async.wire.messages import (
-    Abort,
-    AskPieces,
-    Closing,
-    Commitment,
-    Conclusion,
-    Held,
-    OfRound,
-    Proofs,
-    RosterList,
-    RowCounts,
-    Share,
-    SharePiece,
-)
+from fsl_async.wire import messages
 from fsl_async.wire.peer_lists import ClientDigests, unpack_digests
 from fsl_async.wire.pieces import spans_of
 from fsl_async.wire.public_part import OpenedRows
@@ -337,7 +324,7 @@ class Aggregation:
             if isinstance(effect, ssa.Send):
                 self._outbox.send(effect)
 
-    async def read(self, message: OfRound, bulk: memoryview) -> Event | None:
+    async def read(self, message: messages.OfRound, bulk: memoryview) -> Event | None:
         """The event that a message of the peer's is; a share of the sum or of the counts is stored first.
 
         None where it is no event by itself: how many submissions the peer holds, the list of its share, or a piece that
@@ -348,43 +335,43 @@ class Aggregation:
         """
         peer, most = self.terms.peer, self._start.config.task.max_clients
         match message:
-            case Held(clients=clients):
+            case messages.Held(clients=clients):
                 self._peer_holds, self._is_asked = clients, True
                 self.tell_held()
                 return None
-            case RosterList():
+            case messages.RosterList():
                 entries = await self._unpacked(partial(unpack_digests, bulk, most, peer), bulk)
                 if others := sorted(client for client in entries if not self._start.is_drawn(client)):
                     raise PeerViolationError(peer, f"lists {others[0]!r}, which was not drawn for this round")
                 return ssa.PeerRoster(entries)
-            case Proofs():
+            case messages.Proofs():
                 unpack = partial(unpack_digests, bulk, most, peer, self.terms.proof_bytes)
                 return ssa.PeerProofs(await self._unpacked(unpack, bulk))
-            case RowCounts():
+            case messages.RowCounts():
                 return await self._read_counts(bulk)
-            case Commitment(commitment=commitment):
+            case messages.Commitment(commitment=commitment):
                 return ssa.PeerCommitment(commitment)
-            case Share() if isinstance(self.state, ssa.BEFORE_REVEALED):
+            case messages.Share() if isinstance(self.state, ssa.BEFORE_REVEALED):
                 state = type(self.state).__name__
                 raise PeerViolationError(
                     peer, f"revealed its share in state {state}, before both commitments were exchanged"
                 )
-            case Share(nonce=nonce):
+            case messages.Share(nonce=nonce):
                 spans = spans_of(self._start.config.shape, await self._opened_rows())
                 listed = self._arriving.listed(nonce, bulk, spans)
                 if self.after(listed.said) != self.state:  # judged before any piece is asked for
                     return await self._arriving.begin(listed)
                 return listed.said
-            case SharePiece(place=place):
+            case messages.SharePiece(place=place):
                 return await self._arriving.take(place, bulk)
-            case AskPieces(first=first):
+            case messages.AskPieces(first=first):
                 await self._send_pieces(first)
                 return None
-            case Conclusion(outcome=outcome):
+            case messages.Conclusion(outcome=outcome):
                 return ssa.PeerConclusion(outcome)
-            case Abort(explanation=explanation):
+            case messages.Abort(explanation=explanation):
                 return ssa.PeerAbort(explanation)
-            case Closing():
+            case messages.Closing():
                 raise PeerViolationError(peer, "closes a round of submissions as if it only served retrievals")
             case _:
                 assert_never(message)

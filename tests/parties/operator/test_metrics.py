@@ -13,21 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
 from fsl_async.protocols import ssa
-from parties.events import (
-    BudgetMoved,
-    ConnectionFailed,
-    Enrolled,
-    Evaluated,
-    MessageReceived,
-    MessageSent,
-    RequestRefused,
-    Resumed,
-    Revoked,
-    RoundSettled,
-    SubmissionIn,
-    Violated,
-    Warned,
-)
+from parties import events
 from parties.operator.lag import ALARM, INTERVAL, LONG, MANY, QUIET, STUCK, EventLoopLag
 from parties.operator.metrics import OTHER, STATES, TOSSING, WARNINGS, Metrics
 from tests import ROOT
@@ -119,10 +105,12 @@ def test_every_warning_that_is_given_has_a_label_of_its_own():
 
 
 def test_rounds_and_their_clients_are_counted_by_how_they_ended(stage):
-    stage.tell(RoundSettled(past=settled_round(1, ["a", "b", "c"], {"d": "proof", "e": "proof"}, "", 10.0, 50.0, 2.0)))
-    stage.tell(RoundSettled(past=settled_round(2, ["a"], {"d": "only_s1"}, "", 10.0, 50.0, 2.0)))
-    stage.tell(RoundSettled(past=settled_round(3, [], {}, "S1 was away", 10.0, 50.0, 2.0)))
-    stage.tell(Resumed(number=4, state="Open"))
+    stage.tell(
+        events.RoundSettled(past=settled_round(1, ["a", "b", "c"], {"d": "proof", "e": "proof"}, "", 10.0, 50.0, 2.0))
+    )
+    stage.tell(events.RoundSettled(past=settled_round(2, ["a"], {"d": "only_s1"}, "", 10.0, 50.0, 2.0)))
+    stage.tell(events.RoundSettled(past=settled_round(3, [], {}, "S1 was away", 10.0, 50.0, 2.0)))
+    stage.tell(events.Resumed(number=4, state="Open"))
     assert sample(stage, "fsl_rounds_total", outcome="done") == 2
     assert sample(stage, "fsl_rounds_total", outcome="aborted") == 1
     assert sample(stage, "fsl_rounds_resumed_total") == 1
@@ -149,9 +137,9 @@ def test_submissions_wait_until_they_are_evaluated(stage):
 
 
 def test_bytes_are_counted_by_message_and_direction(stage):
-    stage.tell(MessageSent(receiver="S1", kind="RosterList", size=100))
-    stage.tell(MessageSent(receiver="S1", kind="roster", size=11))
-    stage.tell(MessageReceived(sender="S1", kind="RosterList", size=7))
+    stage.tell(events.MessageSent(receiver="S1", kind="RosterList", size=100))
+    stage.tell(events.MessageSent(receiver="S1", kind="roster", size=11))
+    stage.tell(events.MessageReceived(sender="S1", kind="RosterList", size=7))
     assert sample(stage, "fsl_message_bytes_total", kind="roster", direction="out") == 111
     assert sample(stage, "fsl_messages_total", kind="roster", direction="out") == 2
     assert sample(stage, "fsl_message_bytes_total", kind="roster", direction="in") == 7
@@ -167,13 +155,13 @@ def test_whoever_is_connected_is_counted_now_and_refusals_since_the_start(stage)
     assert sample(stage, "fsl_peer_connected") == 0
     assert sample(stage, "fsl_peer_lost_total") == 1
     for reason in ("round-closed", "round-closed", "busy"):
-        stage.tell(RequestRefused(client="a", reason=reason, explanation=""))
-    stage.tell(ConnectionFailed(origin="x", kind="TooSlowError", explanation=""))
-    stage.tell(Warned(about="store", explanation=""))
-    stage.tell(Violated(number=1, about="S1", kind="violation", explanation=""))
-    stage.tell(Enrolled(client="a", key="00"))
-    stage.tell(Revoked(client="a"))
-    stage.tell(BudgetMoved(used=3, limit=9))
+        stage.tell(events.RequestRefused(client="a", reason=reason, explanation=""))
+    stage.tell(events.ConnectionFailed(origin="x", kind="TooSlowError", explanation=""))
+    stage.tell(events.Warned(about="store", explanation=""))
+    stage.tell(events.Violated(number=1, about="S1", kind="violation", explanation=""))
+    stage.tell(events.Enrolled(client="a", key="00"))
+    stage.tell(events.Revoked(client="a"))
+    stage.tell(events.BudgetMoved(used=3, limit=9))
     assert sample(stage, "fsl_requests_refused_total", reason="round-closed") == 2
     assert sample(stage, "fsl_requests_refused_total", reason="busy") == 1
     assert sample(stage, "fsl_connections_failed_total", kind="TooSlowError") == 1
@@ -194,15 +182,15 @@ def test_labels_stay_few_whatever_strangers_send(stage):
     before = label_sets(stage)
     for _ in range(1_000):
         word = f"{chance.choice(['S', 'only_s', 'Submit', NASTY])}{chance.randrange(10**9)}"
-        stage.tell(MessageReceived(sender=word, kind=word, size=1))
-        stage.tell(MessageSent(receiver=word, kind=word, size=1))
-        stage.tell(RequestRefused(client=word, reason=word, explanation=word))
-        stage.tell(ConnectionFailed(origin=word, kind=word, explanation=word))
-        stage.tell(Warned(about=word, explanation=word))
-        stage.tell(Violated(number=1, about=word, kind=word, explanation=word))
-        stage.tell(SubmissionIn(number=1, client=word, total=1))
-        stage.tell(Evaluated(number=1, client=word, seconds=1, total=1))
-        stage.tell(RoundSettled(past=settled_round(1, [word], {word + "x": word}, "", 1, 2, 1)))
+        stage.tell(events.MessageReceived(sender=word, kind=word, size=1))
+        stage.tell(events.MessageSent(receiver=word, kind=word, size=1))
+        stage.tell(events.RequestRefused(client=word, reason=word, explanation=word))
+        stage.tell(events.ConnectionFailed(origin=word, kind=word, explanation=word))
+        stage.tell(events.Warned(about=word, explanation=word))
+        stage.tell(events.Violated(number=1, about=word, kind=word, explanation=word))
+        stage.tell(events.SubmissionIn(number=1, client=word, total=1))
+        stage.tell(events.Evaluated(number=1, client=word, seconds=1, total=1))
+        stage.tell(events.RoundSettled(past=settled_round(1, [word], {word + "x": word}, "", 1, 2, 1)))
         stage.connect(word)
     after = label_sets(stage)
     assert before.keys() == after.keys()
@@ -221,7 +209,7 @@ def test_no_client_and_no_address_is_in_the_metrics(stage):
 
 def test_two_servers_in_one_process_count_apart():
     first, second = Metrics("S0", "goods"), Metrics("S1", "goods")
-    first.hear(SubmissionIn(number=1, client="a", total=1))
+    first.hear(events.SubmissionIn(number=1, client="a", total=1))
     assert first.registry.get_sample_value("fsl_submissions_total") == 1
     assert second.registry.get_sample_value("fsl_submissions_total") == 0
 
@@ -240,7 +228,7 @@ def test_the_text_is_what_prometheus_parses_and_every_metric_says_what_it_is(sta
 class Ear:
     def __init__(self) -> None:
         self.measured: list[tuple[float, bool]] = []
-        self.heard: list[Warned] = []
+        self.heard: list[events.Warned] = []
         self.lag = EventLoopLag(lambda *one: self.measured.append(one), self.heard.append)
 
 

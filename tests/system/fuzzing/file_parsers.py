@@ -153,6 +153,7 @@ class _Server:
             ServerStatus.away("S0", "goods", Fingerprints.of(key(5), b"", (key(7), key(8)))),
             peer_connected=True,
             peer_release="0.2",
+            peer_stops_since=None,
             stage="preparing",
             number=2,
             waiting_for="S1",

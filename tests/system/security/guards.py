@@ -547,8 +547,8 @@ GUARDS = (
     Guard(
         "no share comes early",
         AGGREGATING,
-        "case Share() if isinstance(self.state, ssa.BEFORE_REVEALED):",
-        "case Share() if False:",
+        "case messages.Share() if isinstance(self.state, ssa.BEFORE_REVEALED):",
+        "case messages.Share() if False:",
         (BYZANTINE,),
     ),
     Guard("a share has its size", ARRIVING, "if len(data) != DIGEST_BYTES * len(spans):", "if False:", (BYZANTINE,)),
@@ -1345,7 +1345,7 @@ GUARDS = (
     Guard(
         "a client that is turned away hears why",
         "parties/server/clients/connection.py",
-        'await say_why(channel, farewell("malformed", client, why))',
+        'await replies.say_why(channel, replies.farewell("malformed", client, why))',
         "pass",
         ("tests/parties/server/test_registration.py",),
     ),
