@@ -16,7 +16,7 @@ from parties.commands.report import Report
 if TYPE_CHECKING:
     from parties.client.client import Client
 
-__all__ = ["AS_ITS_FILE_SAYS", "Connecting", "TookTooLongError", "WaitNextFlag", "told_what_it_waits_for"]
+__all__ = ["AS_ITS_FILE_SAYS", "ClientFlag", "Connecting", "TookTooLongError", "WaitNextFlag", "told_what_it_waits_for"]
 
 PATIENT_SECONDS = 5.0
 
@@ -102,6 +102,8 @@ class Connecting:
 
 
 AS_ITS_FILE_SAYS = Connecting()
+
+ClientFlag = Annotated[Path, Parameter(help="The client's TOML file; or, with --identity, the task file.")]
 
 WaitNextFlag = Annotated[
     bool,

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from fsl_async.errors import FslError, MisuseError
 from parties.commands.report import Format, Report
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from parties.operator.answers import Aborting, Closing, Drawing, LogLevel, TaskRow, TasksAnswer
 
 __all__ = ["log_level", "rounds", "status", "tasks"]
+
+ServerFlag = Annotated[str, Parameter(help="The server's TOML file, or its operator's port as http://host:port.")]
+TaskFlag = Annotated[str, Parameter(help="The task's name; needed where the server has several.")]
+TokenFlag = Annotated[
+    Path | None, Parameter(help="The file with the operator's token; needed only if WHERE is an address.")
+]
 
 TASK_PERIOD = 0.2
 """Seconds between two looks at a task that is about to start or to end."""
@@ -30,17 +36,13 @@ rounds = App(
 tasks = App(name="tasks", help="The tasks of a running server: list them, drain one, start one again.")
 
 
-def status(where: str, *, once: bool = False, task: str = "", form: FormatFlag = "text") -> int:
+def status(where: ServerFlag, *, once: bool = False, task: TaskFlag = "", form: FormatFlag = "text") -> int:
     """Show the status of a running server, continuously when in a terminal.
 
     Parameters
     ----------
-    where:
-        The server's TOML file, or its operator's port as http://host:port.
     once:
         Show it once and end, as is always done where stdout is not a terminal, or with --format json.
-    task:
-        The task's name; needed where the server has several.
     """
     report = Report("status", form)
 
@@ -65,20 +67,16 @@ def status(where: str, *, once: bool = False, task: str = "", form: FormatFlag =
 
 @rounds.command(name="list")
 def list_rounds(
-    where: str, *, last: int = 50, before: int = 10**9 - 1, task: str = "", form: FormatFlag = "text"
+    where: ServerFlag, *, last: int = 50, before: int = 10**9 - 1, task: TaskFlag = "", form: FormatFlag = "text"
 ) -> int:
     """List the latest settled rounds and the running one.
 
     Parameters
     ----------
-    where:
-        The server's TOML file, or its operator's port as http://host:port.
     last:
         How many rounds at most, from 1 to 1,000.
     before:
         List only rounds with a smaller number than this; use it to page back.
-    task:
-        The task's name; needed where the server has several.
     """
     report = Report("rounds list", form)
 
@@ -103,17 +101,13 @@ def list_rounds(
 
 
 @rounds.command
-def show(where: str, number: int, *, task: str = "", form: FormatFlag = "text") -> int:
+def show(where: ServerFlag, number: int, *, task: TaskFlag = "", form: FormatFlag = "text") -> int:
     """Show a settled round: who was counted, who was not and why.
 
     Parameters
     ----------
-    where:
-        The server's TOML file, or its operator's port as http://host:port.
     number:
         The round's number.
-    task:
-        The task's name; needed where the server has several.
     """
     report = Report("rounds show", form)
 
@@ -130,47 +124,37 @@ def show(where: str, number: int, *, task: str = "", form: FormatFlag = "text") 
 
 @rounds.command
 def abort(
-    where: str,
+    where: ServerFlag,
     number: int,
     *,
     because: str,
-    token_file: Path | None = None,
-    task: str = "",
+    token_file: TokenFlag = None,
+    task: TaskFlag = "",
     form: FormatFlag = "text",
 ) -> int:
     """Abort the running round on both servers. Nothing of it is revealed, and clients continue with the next round.
 
     Parameters
     ----------
-    where:
-        The server's TOML file, or its operator's port as http://host:port.
     number:
         The number of the running round; no other round is aborted if that one has ended by now.
     because:
         The reason, which the other server and the clients are told.
-    token_file:
-        The file with the operator's token; needed only if WHERE is an address.
-    task:
-        The task's name; needed where the server has several.
     """
     told = f"round {number} is aborted: {because}"
     return _change_round("abort", where, number, lambda _: told, token_file, task, form, because=because)
 
 
 @rounds.command
-def close(where: str, number: int, *, token_file: Path | None = None, task: str = "", form: FormatFlag = "text") -> int:
+def close(
+    where: ServerFlag, number: int, *, token_file: TokenFlag = None, task: TaskFlag = "", form: FormatFlag = "text"
+) -> int:
     """Close the open round on both servers, with the clients that have submitted. Those that have not are too late.
 
     Parameters
     ----------
-    where:
-        The server's TOML file, or its operator's port as http://host:port.
     number:
         The number of the open round; one that has closed by now is left as it is.
-    token_file:
-        The file with the operator's token; needed only if WHERE is an address.
-    task:
-        The task's name; needed where the server has several.
     """
 
     def told(answer: Any) -> str:
@@ -180,19 +164,15 @@ def close(where: str, number: int, *, token_file: Path | None = None, task: str 
 
 
 @rounds.command
-def draw(where: str, number: int, *, token_file: Path | None = None, task: str = "", form: FormatFlag = "text") -> int:
+def draw(
+    where: ServerFlag, number: int, *, token_file: TokenFlag = None, task: TaskFlag = "", form: FormatFlag = "text"
+) -> int:
     """Let no more clients ask to take part in a round, and draw of those that have; the other server follows.
 
     Parameters
     ----------
-    where:
-        The server's TOML file, or its operator's port as http://host:port.
     number:
         The number of the round that is gathering clients.
-    token_file:
-        The file with the operator's token; needed only if WHERE is an address.
-    task:
-        The task's name; needed where the server has several.
     """
 
     def told(answer: Any) -> str:
@@ -204,10 +184,10 @@ def draw(where: str, number: int, *, token_file: Path | None = None, task: str =
 
 def _change_round(
     change: Literal["abort", "close", "draw"],
-    where: str,
+    where: ServerFlag,
     number: int,
     told: Callable[[Any], str],
-    token_file: Path | None,
+    token_file: TokenFlag,
     task: str,
     form: Format,
     **body: str,
@@ -228,14 +208,8 @@ def _change_round(
 
 
 @tasks.command(name="list")
-def list_tasks(where: str, *, form: FormatFlag = "text") -> int:
-    """List the tasks of a running server: where each is, its round, its clients and its store.
-
-    Parameters
-    ----------
-    where:
-        The server's TOML file, or its operator's port as http://host:port.
-    """
+def list_tasks(where: ServerFlag, *, form: FormatFlag = "text") -> int:
+    """List the tasks of a running server: where each is, its round, its clients and its store."""
     report = Report("tasks list", form)
 
     async def work() -> None:
@@ -251,40 +225,32 @@ def list_tasks(where: str, *, form: FormatFlag = "text") -> int:
 
 
 @tasks.command
-def drain(where: str, name: str, *, token_file: Path | None = None, form: FormatFlag = "text") -> int:
+def drain(where: ServerFlag, name: str, *, token_file: TokenFlag = None, form: FormatFlag = "text") -> int:
     """End a task while the others run on: its running round ends or is parked, and its clients are told to come back.
 
     This waits until the task has ended; interrupted, it is drained all the same.
 
     Parameters
     ----------
-    where:
-        The server's TOML file, or its operator's port as http://host:port.
     name:
         The task's name.
-    token_file:
-        The file with the operator's token; needed only if WHERE is an address.
     """
     return _change_task("drain", where, name, token_file, form)
 
 
 @tasks.command
-def start(where: str, name: str, *, token_file: Path | None = None, form: FormatFlag = "text") -> int:
+def start(where: ServerFlag, name: str, *, token_file: TokenFlag = None, form: FormatFlag = "text") -> int:
     """Start a task that was drained, is over or has failed, with what its table in the server's file says now.
 
     Parameters
     ----------
-    where:
-        The server's TOML file, or its operator's port as http://host:port.
     name:
         The task's name.
-    token_file:
-        The file with the operator's token; needed only if WHERE is an address.
     """
     return _change_task("start", where, name, token_file, form)
 
 
-def _change_task(change: str, where: str, name: str, token_file: Path | None, form: Format) -> int:
+def _change_task(change: str, where: ServerFlag, name: str, token_file: TokenFlag, form: Format) -> int:
     report = Report(f"tasks {change}", form)
 
     async def work() -> None:
@@ -317,17 +283,13 @@ def _row_of(answer: TasksAnswer, name: str) -> TaskRow:
     raise MisuseError(f"the server has no task {name!r} any more")
 
 
-def log_level(where: str, level: str, *, token_file: Path | None = None, form: FormatFlag = "text") -> int:
+def log_level(where: ServerFlag, level: str, *, token_file: TokenFlag = None, form: FormatFlag = "text") -> int:
     """Change the log level of a running server, until it is restarted.
 
     Parameters
     ----------
-    where:
-        The server's TOML file, or its operator's port as http://host:port.
     level:
         The lowest level that is logged: debug, info, warning or error.
-    token_file:
-        The file with the operator's token; needed only if WHERE is an address.
     """
     report = Report("log-level", form)
 

@@ -6,7 +6,13 @@ from pathlib import Path
 
 from fsl_async.errors import MisuseError
 from parties.commands.client_input import rows_from
-from parties.commands.client_options import AS_ITS_FILE_SAYS, Connecting, WaitNextFlag, told_what_it_waits_for
+from parties.commands.client_options import (
+    AS_ITS_FILE_SAYS,
+    ClientFlag,
+    Connecting,
+    WaitNextFlag,
+    told_what_it_waits_for,
+)
 from parties.commands.report import Report
 from parties.commands.running import FormatFlag, run
 
@@ -17,7 +23,7 @@ WHOLE = "all"
 
 
 def retrieve(
-    config: Path,
+    config: ClientFlag,
     *,
     block: str,
     rows: str = "",
@@ -30,8 +36,6 @@ def retrieve(
 
     Parameters
     ----------
-    config:
-        The client's TOML file; or, with --identity, the task file.
     block:
         The block's name.
     rows:

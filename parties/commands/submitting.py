@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from fsl_async.errors import FslError
 from parties.commands.client_input import rows_from, updates_from
-from parties.commands.client_options import AS_ITS_FILE_SAYS, Connecting, WaitNextFlag, told_what_it_waits_for
+from parties.commands.client_options import (
+    AS_ITS_FILE_SAYS,
+    ClientFlag,
+    Connecting,
+    WaitNextFlag,
+    told_what_it_waits_for,
+)
 from parties.commands.report import Report
 from parties.commands.running import FormatFlag, run
 
@@ -34,7 +40,7 @@ ROWS_SHOWN = 20
 
 
 def submit(
-    config: Path,
+    config: ClientFlag,
     *,
     update: Path,
     wait: bool = False,
@@ -50,8 +56,6 @@ def submit(
 
     Parameters
     ----------
-    config:
-        The client's TOML file; or, with --identity, the task file.
     update:
         An .npz file, with the arrays NAME.rows and NAME.values for a sparse block, and NAME for a dense block. Integers
         are numbers like floats; values that are already elements of the ring go into NAME.elements instead. A file
@@ -78,7 +82,7 @@ def submit(
 
 
 def unite(
-    config: Path,
+    config: ClientFlag,
     *,
     block: str,
     rows: str,
@@ -91,8 +95,6 @@ def unite(
 
     Parameters
     ----------
-    config:
-        The client's TOML file; or, with --identity, the task file.
     block:
         The name of the sparse block.
     rows:
@@ -118,14 +120,8 @@ def unite(
     return run(report, work)
 
 
-def resume(config: Path, *, connecting: Connecting = AS_ITS_FILE_SAYS, form: FormatFlag = "text") -> int:
-    """Finish the submission that an earlier command began, with the same bytes, and report on it.
-
-    Parameters
-    ----------
-    config:
-        The client's TOML file; or, with --identity, the task file.
-    """
+def resume(config: ClientFlag, *, connecting: Connecting = AS_ITS_FILE_SAYS, form: FormatFlag = "text") -> int:
+    """Finish the submission that an earlier command began, with the same bytes, and report on it."""
     report = Report("resume", form)
 
     async def work() -> None:
@@ -142,14 +138,8 @@ def resume(config: Path, *, connecting: Connecting = AS_ITS_FILE_SAYS, form: For
     return run(report, work)
 
 
-def outcome(config: Path, *, connecting: Connecting = AS_ITS_FILE_SAYS, form: FormatFlag = "text") -> int:
-    """Wait until the round of the last submission has ended, and report whether it was counted.
-
-    Parameters
-    ----------
-    config:
-        The client's TOML file; or, with --identity, the task file.
-    """
+def outcome(config: ClientFlag, *, connecting: Connecting = AS_ITS_FILE_SAYS, form: FormatFlag = "text") -> int:
+    """Wait until the round of the last submission has ended, and report whether it was counted."""
     report = Report("outcome", form)
 
     async def work() -> None:
