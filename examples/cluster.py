@@ -9,7 +9,7 @@ import trio
 
 from fsl_async import Ring, Sparse, Task
 from parties import Identity, Server, connect, free_addresses, save_model, server_setup, write_deployment
-from parties.commands.demo.cluster import write_cluster
+from parties.commands.demo.processes import write_cluster
 
 TASK = Task(name="shop", blocks=[Sparse("items", rows=20_000, width=4, select=20)], ring=Ring(64, fraction_bits=24))
 CLIENTS = {f"client-{number}": number + 0.5 for number in range(20)}

@@ -17,7 +17,7 @@ import trio
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.costs.scaling import ANOTHER_MACHINE
 from parties.commands.application import app
-from parties.commands.plan.constants_file import save_constants
+from parties.commands.plan.calibration import save_constants
 from parties.files.models import save_model
 from parties.identity.keys import Identity
 from parties.settings.writing import to_toml, write_deployment

@@ -12,8 +12,7 @@ from parties.aio import front
 from parties.aio.client import Client, ResultT, Standing
 from parties.aio.front import Front, Opening
 from parties.client import client as trio_client
-from parties.deployment.client_state import StateFile
-from parties.deployment.connecting import client_thread
+from parties.deployment.connecting import StateFile, client_thread
 from parties.deployment.connecting import connect as under_trio
 from parties.identity.keys import Identity
 from parties.threads import LoopThread, Work

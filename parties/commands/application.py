@@ -15,22 +15,18 @@ from itertools import pairwise
 
 from cyclopts import App, CycloptsError
 
-from parties.commands.backup import backup
 from parties.commands.bench_command import bench
-from parties.commands.clients import clients
+from parties.commands.copies import backup, restore
 from parties.commands.demo_command import demo
-from parties.commands.enrol import enrol
-from parties.commands.keygen import keygen
+from parties.commands.keys import enrol, keygen
+from parties.commands.members import clients, peers
 from parties.commands.operating import log_level, rounds, status, tasks
-from parties.commands.peers import peers
 from parties.commands.plan_command import plan
 from parties.commands.preflight_command import preflight
 from parties.commands.report import ExitCode, Report
-from parties.commands.restore import restore
 from parties.commands.retrieve import retrieve
-from parties.commands.serve import serve
+from parties.commands.serve import scheduler, serve, worker
 from parties.commands.submitting import outcome, resume, submit, unite
-from parties.commands.worker import scheduler, worker
 
 __all__ = ["app", "main"]
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from cyclopts import CycloptsError
 
 from fsl_async.errors import MisuseError
-from parties.commands.report import Report
-from parties.commands.running import FormatFlag, run_plainly
+from parties.commands.report import FormatFlag, Report, run_plainly
 
 __all__ = ["bench"]
 

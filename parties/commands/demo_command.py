@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from parties.commands.report import Report
-from parties.commands.running import FormatFlag, run
+from parties.commands.report import FormatFlag, Report, run
 
 __all__ = ["demo"]
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from fsl_async.errors import FslError, MisuseError
-from parties.commands.report import Format, Report
-from parties.commands.running import FormatFlag, run
+from parties.commands.report import Format, FormatFlag, Report, run
 
 if TYPE_CHECKING:
     from parties.operator.answers import Aborting, Closing, Drawing, LogLevel, TaskRow, TasksAnswer

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from fsl_async.errors import MisuseError
-from parties.commands.report import Report
-from parties.commands.running import FormatFlag, run
+from parties.commands.report import FormatFlag, Report, run
 
 __all__ = ["plan"]
 

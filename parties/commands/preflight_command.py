@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsl_async.counting import count_of
-from parties.commands.report import ExitCode, Report
-from parties.commands.running import FormatFlag, run
+from parties.commands.report import ExitCode, FormatFlag, Report, run
 
 if TYPE_CHECKING:
     from parties.commands.preflight import Finding

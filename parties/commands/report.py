@@ -2,16 +2,22 @@
 
 With `--format json` stdout carries exactly one JSON object, {"version": 1, "command": …, "result": …}, or instead of
 the result {"error": {"code", "kind", "message"}}. The exit codes are stable; docs/exit-codes.md has a section for each.
+Every subcommand is run here: its work ends in a report, an error in one line on stderr and an exit code.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+
+from cyclopts import Parameter
 
 from fsl_async.errors import (
     ChannelError,
@@ -21,13 +27,24 @@ from fsl_async.errors import (
     StorageError,
     WrongAnswerError,
     leaves,
+    sole,
 )
 from fsl_async.foreign_text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["ExitCode", "Format", "OutOfMemoryError", "Report", "exit_code"]
+__all__ = [
+    "ExitCode",
+    "Format",
+    "FormatFlag",
+    "OutOfMemoryError",
+    "Report",
+    "exit_code",
+    "leaving_nothing_behind",
+    "run",
+    "run_plainly",
+]
 
 Format: TypeAlias = Literal["text", "json"]
 
@@ -171,3 +188,47 @@ class Report:
         json.dump(envelope, sys.stdout, default=_as_plain)
         sys.stdout.write("\n")
         sys.stdout.flush()
+
+
+FormatFlag = Annotated[Format, Parameter(name="--format", help="What is written to stdout: text, or one JSON object.")]
+
+
+def run(report: Report, work: Callable[[], Awaitable[None]]) -> int:
+    """Run a subcommand's coroutine; one line and an exit code for every foreseen error."""
+    import trio
+
+    return run_plainly(report, lambda: trio.run(work, strict_exception_groups=True))
+
+
+def run_plainly(report: Report, work: Callable[[], None]) -> int:
+    """Run a subcommand's function; one line and an exit code for every foreseen error."""
+    try:
+        work()
+    except BaseException as error:
+        reason = sole(error)
+        if _is_shortage(reason):
+            reason = OutOfMemoryError.of(reason)
+        if not isinstance(reason, FslError | KeyboardInterrupt):
+            raise
+        return report.failure(reason)
+    return ExitCode.OK
+
+
+@contextmanager
+def leaving_nothing_behind() -> Iterator[None]:
+    """Within the block SIGTERM and SIGHUP end the work as Ctrl-C does, so that no unfinished file stays."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_shortage(error: BaseException) -> bool:
+    """Whether nothing but a lack of memory is behind an error."""
+    return all(isinstance(leaf, MemoryError) for leaf in leaves(error))

@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from fsl_async.errors import MisuseError
-from parties.commands.client_input import rows_from
 from parties.commands.client_options import (
     AS_ITS_FILE_SAYS,
     ClientFlag,
     Connecting,
     WaitNextFlag,
+    rows_from,
     told_what_it_waits_for,
 )
-from parties.commands.report import Report
-from parties.commands.running import FormatFlag, run
+from parties.commands.report import FormatFlag, Report, run
 
 __all__ = ["retrieve"]
 

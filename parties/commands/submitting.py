@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsl_async.errors import FslError
-from parties.commands.client_input import rows_from, updates_from
 from parties.commands.client_options import (
     AS_ITS_FILE_SAYS,
     ClientFlag,
     Connecting,
     WaitNextFlag,
+    rows_from,
     told_what_it_waits_for,
+    updates_from,
 )
-from parties.commands.report import Report
-from parties.commands.running import FormatFlag, run
+from parties.commands.report import FormatFlag, Report, run
 
 if TYPE_CHECKING:
     from parties.client.client import Client

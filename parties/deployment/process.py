@@ -26,8 +26,7 @@ from parties.deployment.host import Host
 from parties.deployment.hosted_task import HostedTask
 from parties.deployment.operator_port import token_path
 from parties.deployment.process_memory import collecting_seldom, give_back_code, keep_freed_memory
-from parties.deployment.signals import late_hangups_ignored
-from parties.deployment.supervisor import forbid_core_dumps, tell_supervisor
+from parties.deployment.supervisor import forbid_core_dumps, late_hangups_ignored, tell_supervisor
 from parties.operator import Log, serve_operator
 from parties.settings.host_file import HostFile
 from parties.status import HostedTaskStatus, ServerStatus

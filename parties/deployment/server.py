@@ -18,18 +18,18 @@ from fsl_async.task import Task
 from parties.compute import ComputeLane, InlineLane, ThreadLane
 from parties.deployment.blobs import open_blobs, warn_of_missing
 from parties.deployment.compute import engine_of
-from parties.deployment.fitting import check_rounds, starting_model
 from parties.deployment.transports import chosen_transport
 from parties.files.models import load_model
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook
+from parties.outcome import Model
 from parties.server.admission import Anyone, ListOnly, Policy, WithToken
 from parties.server.limits import ConversationLimits, Schedule
 from parties.server.round.own_rule import found
 from parties.server.setup import ServerSetup
 from parties.server.storage import PAUSE
-from parties.settings.party_file import LimitsTable, ServerFile
+from parties.settings.party_file import LimitsTable, RoundsTable, ServerFile
 from parties.settings.reading import OnDisk, StoreSetting
 from parties.settings.task_file import Deployment
 from parties.storage.sqlite_store import SqliteStore
@@ -38,7 +38,16 @@ from parties.watch import Watch, silent
 from transport import Kind, Limits, Transport
 from transport.needs_trio import NeedsTrio
 
-__all__ = ["allowed_rule", "conversation_limits", "limits_of", "open_store", "own_identity", "server_setup"]
+__all__ = [
+    "allowed_rule",
+    "check_rounds",
+    "conversation_limits",
+    "limits_of",
+    "open_store",
+    "own_identity",
+    "server_setup",
+    "starting_model",
+]
 
 _log = logging.getLogger("parties.deployment")
 
@@ -226,3 +235,53 @@ def conversation_limits(table: LimitsTable) -> ConversationLimits:
         requests_per_second=table.requests_per_second,
         request_burst=table.request_burst,
     )
+
+
+def starting_model(file: ServerFile, task: Task) -> Model:
+    """The model of the first round; none where rounds only find unions.
+
+    Raises:
+        MisuseError: the file names none, or cannot be read; or the task has none, and the file names one; or the file
+            names one for sums, and there are none.
+    """
+    if task.protocol != "ssa" and file.save_update is not None:
+        raise MisuseError(
+            f'save_update = {str(file.save_update)!r}: task {task.name!r} has protocol = "{task.protocol}", its rounds '
+            "sum nothing; remove save_update"
+        )
+    if task.protocol == "psu":
+        for key in ("model", "save_model", "checkpoints"):
+            if getattr(file, key) is not None:
+                raise MisuseError(
+                    f'{key} = {str(getattr(file, key))!r}: task {task.name!r} has protocol = "psu", its rounds find '
+                    f"unions and there is no model; remove {key}"
+                )
+        return {}
+    if file.model is None:
+        raise MisuseError(f"model is missing: task {task.name!r} needs the file of the model of its first round")
+    return load_model(file.model)
+
+
+def check_rounds(rounds: RoundsTable, task: Task) -> None:
+    """Check when rounds close.
+
+    Raises:
+        MisuseError: more submissions are awaited than the task has clients; or rounds only serve retrievals, and wait
+            for submissions or for ever.
+    """
+    if task.protocol == "psr" and rounds.clients:
+        raise MisuseError(
+            f'rounds.clients = {rounds.clients}: task {task.name!r} has protocol = "psr", its rounds take no '
+            "submissions; remove rounds.clients, and set rounds.seconds"
+        )
+    if task.protocol == "psr" and not rounds.seconds:
+        raise MisuseError(
+            f"rounds.seconds = 0: the rounds of task {task.name!r} only serve retrievals, so nothing but time ends "
+            f"them, and a client that has made its {task.retrievals} retrievals of a round would wait for ever for the "
+            "next; set rounds.seconds, such as 3600"
+        )
+    if rounds.clients > task.max_clients:
+        raise MisuseError(
+            f"rounds.clients must be at most {task.max_clients}, the max_clients of task {task.name!r}, not "
+            f"{rounds.clients}"
+        )

@@ -1,4 +1,4 @@
-"""What a server tells the process that started it, such as systemd: that it is ready, that it stops. And no core dumps.
+"""What a server tells the process that started it, such as systemd: that it is ready, that it stops; and core dumps, and signals.
 
 The protocol is sd_notify(3): datagrams to the socket that NOTIFY_SOCKET names. Without that variable nothing happens.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
-__all__ = ["forbid_core_dumps", "tell_supervisor"]
+__all__ = ["forbid_core_dumps", "late_hangups_ignored", "tell_supervisor"]
 
 _log = logging.getLogger("parties.serving")
 
@@ -32,3 +34,13 @@ def tell_supervisor(state: str, environment: Mapping[str, str] = os.environ) -> 
 def forbid_core_dumps() -> None:
     """Forbid core dumps, which would hold seeds and shares."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+@contextmanager
+def late_hangups_ignored() -> Iterator[None]:
+    """Ignore a SIGHUP that comes while the process ends: trio raises what nobody took again, and dies."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)

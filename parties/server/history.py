@@ -7,7 +7,7 @@
     union/<block>            value: the union that rounds are aligned on, raw
     past/<number>            value: a settled round's account
     past-number/<round id>   value: its number
-    restores                 journal: when it was made from a copy (see `parties.deployment.restore`)
+    restores                 journal: when it was made from a copy (see `parties.deployment.backup`)
 
 Rules: settling a round is one commit, so that the model, the account and the number never disagree; a store belongs to
 one server and one task for good.

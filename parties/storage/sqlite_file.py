@@ -7,7 +7,7 @@
 - Only their owner can read the file, its log and the log's index.
 - A file of another program, or of another format, is not changed.
 - The header of a backup marks it as a copy, which is not opened as a store: see
-  `parties.deployment.restore`.
+  `parties.deployment.backup`.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ from cyclopts import App
 
 from fsl_async.errors import MisuseError
 from parties.commands.bench.workload import Options
-from parties.commands.report import Report
-from parties.commands.running import FormatFlag, run_plainly
+from parties.commands.report import FormatFlag, Report, run_plainly
 from tests.bench.peers.program import programs_of
 from tests.bench.peers.run import Conditions, compare
 from tests.bench.results import BenchReport

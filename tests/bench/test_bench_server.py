@@ -7,7 +7,7 @@ import json
 import pytest
 
 from parties.commands.bench.deployed import Deployed, RoundTaken, Size, take_rounds
-from parties.commands.bench.spent import Spent
+from parties.commands.bench.machine import Spent
 from tests.bench.__main__ import app
 from tests.bench.server import adding, figures, parts
 from tests.bench.server.figures import FIGURES

@@ -22,11 +22,10 @@ from fsl_async.costs.scaling import ANOTHER_MACHINE, Constants, Line, Retrieval,
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError
 from parties.commands.bench.deployed import LARGE, SMALL, Deployed, RoundTaken, Size, take_rounds
-from parties.commands.bench.machine import cores, this_machine
-from parties.commands.bench.spent import require_proc
+from parties.commands.bench.machine import cores, require_proc, this_machine
 from parties.commands.bench.storing import LARGE_PART, SMALL_PART, store_in_folder
 from parties.commands.bench.workload import Case, add_together, aggregate, client_of
-from parties.commands.plan.constants_file import save_constants
+from parties.commands.plan.calibration import save_constants
 from parties.commands.plan.view import aligned
 from parties.commands.report import Report
 

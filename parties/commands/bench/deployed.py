@@ -25,8 +25,8 @@ import trio
 from fsl_async.errors import FslError
 from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task
+from parties.commands.bench.machine import Spent, memory_of, spent_by
 from parties.commands.bench.members import name_of, update_of
-from parties.commands.bench.spent import Spent, memory_of, spent_by
 from parties.files.models import load_model, save_model
 from parties.identity.keys import Identity
 from parties.settings.writing import free_addresses, to_toml, write_deployment

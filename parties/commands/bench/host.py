@@ -38,7 +38,7 @@ from fsl_async.wire.public_part import SALT_BYTES, Layout, Part, Trees, dense_by
 from parties.commands.bench.calibrating import calibrated
 from parties.commands.bench.machine import cores, run_all, this_machine
 from parties.commands.bench.workload import add_together
-from parties.commands.plan.constants_file import load_constants
+from parties.commands.plan.calibration import load_constants
 from parties.commands.plan.figures import size
 from parties.commands.plan.run import read_task
 from parties.commands.plan.server_plan import ServerPlan, plan_server, result_of_server

@@ -1,4 +1,4 @@
-"""This machine: its processors by number and name, and jobs on them."""
+"""This machine: its processors by number and name, jobs on them, and what processes have had of them and of memory."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["cores", "processor", "run_all", "this_machine"]
+from fsl_async.errors import MisuseError
+
+__all__ = ["Spent", "cores", "memory_of", "processor", "require_proc", "run_all", "spent_by", "this_machine"]
 
 
 def run_all(jobs: Sequence[Callable[[], object]], threads: int) -> None:
@@ -45,3 +48,73 @@ def processor() -> str:
 def this_machine() -> str:
     """This machine by its processors and its name, as constants that are measured on it say."""
     return f"this machine: {cores()} processors, {processor()}, {platform.node()}"
+
+
+NANOSECONDS = 1e-9
+
+WRITERS = ("_opened", "writes ")
+"""How the store's thread is called: after the function that began it, or, in later versions of Python, by its name."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds of processors that one process, or several, have had.
+
+    Attributes:
+        loop: of the first thread, in which the event loop runs.
+        writer: of the store's thread.
+        others: of all other threads: computing, hashing, files.
+    """
+
+    loop: float = 0.0
+    writer: float = 0.0
+    others: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Of all threads."""
+        return self.loop + self.writer + self.others
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(self.loop + other.loop, self.writer + other.writer, self.others + other.others)
+
+    def __sub__(self, other: Spent) -> Spent:
+        return Spent(self.loop - other.loop, self.writer - other.writer, self.others - other.others)
+
+    def over(self, count: float) -> Spent:
+        """For each of so many."""
+        return Spent(self.loop / count, self.writer / count, self.others / count)
+
+
+def require_proc() -> None:
+    """Refuse a system that does not tell what a thread has had.
+
+    Raises:
+        MisuseError: it is not Linux.
+    """
+    if not Path("/proc/self/schedstat").exists():
+        raise MisuseError("bench: Linux alone tells what each thread has had of the processors")
+
+
+def spent_by(process: int) -> Spent:
+    """What a process has had so far, since it began, threads that have ended included."""
+    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    total = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime, see proc(5)
+    loop = writer = 0.0
+    for thread in Path(f"/proc/{process}/task").iterdir():
+        try:
+            seconds = int((thread / "schedstat").read_text().split()[0]) * NANOSECONDS
+            if thread.name == str(process):
+                loop += seconds
+            elif (thread / "comm").read_text().startswith(WRITERS):
+                writer += seconds
+        except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            continue
+    return Spent(loop, writer, total - loop - writer)
+
+
+def memory_of(process: int) -> tuple[int, int]:
+    """Bytes that a process has in memory now, and the most that it has had."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    fields = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith("Vm")}
+    return int(fields["VmRSS"]) << 10, int(fields["VmHWM"]) << 10

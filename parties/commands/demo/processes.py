@@ -20,18 +20,18 @@ from typing import Any, Literal
 import trio
 from rich.progress import Progress, TaskID
 
-from fsl_async.errors import FslError
+from fsl_async.errors import FslError, MisuseError
 from fsl_async.task import Task
-from parties.commands.demo.cluster import write_cluster
 from parties.commands.demo.corpus import load
 from parties.commands.demo.learner import Learner, initial_model
 from parties.commands.demo.taking_part import PHASES, Summary, demo_task, take_part
+from parties.deployment.compute import WITHOUT_DASK
 from parties.deployment.connecting import connect
 from parties.files.models import load_model, save_model
 from parties.identity.keys import Identity
 from parties.settings.writing import free_addresses, write_deployment
 
-__all__ = ["in_processes"]
+__all__ = ["in_processes", "write_cluster"]
 
 SERVERS = ("S0", "S1")
 PARTIES = (sys.executable, "-m", "parties")
@@ -187,3 +187,23 @@ def _say(figures: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     trio.run(partial(_client, Path(sys.argv[1]), *map(int, sys.argv[2:])))
+
+
+def write_cluster(folder: Path) -> str:
+    """Write certificates, and return a server's table [compute] that names them.
+
+    Raises:
+        MisuseError: Dask is not installed.
+    """
+    try:
+        from distributed import Security
+    except ImportError as error:
+        raise MisuseError(WITHOUT_DASK) from error
+    made = Security.temporary()
+    for name, content in (("compute.pem", made.tls_ca_file), ("compute.key", made.tls_client_key)):
+        (folder / name).touch(mode=0o600)
+        (folder / name).write_text(content)
+    return (
+        f'[compute]\nengine = "dask"\nscheduler = "tls://{free_addresses(1)[0]}"\n'
+        'ca = "compute.pem"\ncertificate = "compute.pem"\nkey = "compute.key"\n'
+    )

@@ -13,8 +13,7 @@ from fsl_async.costs.variants import Question
 from fsl_async.errors import MisuseError
 from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task
-from parties.commands.plan.calibration import measure
-from parties.commands.plan.constants_file import load_constants
+from parties.commands.plan.calibration import load_constants, measure
 from parties.commands.plan.figures import Assumptions
 from parties.commands.plan.plan import check_dtype, make_plan, question_about, question_of, result_of
 from parties.commands.plan.server_plan import plan_server, result_of_server

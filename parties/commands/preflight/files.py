@@ -14,8 +14,7 @@ from fsl_async.server.rules import check_state
 from fsl_async.server_rules import optimizer_arrays
 from fsl_async.task import Task
 from parties.commands.preflight.findings import Doubt
-from parties.deployment.fitting import check_rounds, starting_model
-from parties.deployment.server import allowed_rule, own_identity
+from parties.deployment.server import allowed_rule, check_rounds, own_identity, starting_model
 from parties.files.disk import InUseError, check_room, exists, refuse_network, sole_use
 from parties.files.models import load_model
 from parties.identity.keys import Identity, read_private

@@ -18,8 +18,8 @@ from fsl_async.errors import FslError, MisuseError, sole_error
 from fsl_async.task import Task
 from parties.commands.preflight.files import is_running
 from parties.commands.preflight.findings import Doubt
-from parties.deployment.fitting import starting_model
 from parties.deployment.memory_need import PROCESS_BYTES, message_bytes, server_bytes
+from parties.deployment.server import starting_model
 from parties.deployment.transports import named_transport
 from parties.identity.keys import Identity
 from parties.settings.party_file import ServerFile

@@ -14,7 +14,7 @@ import trio
 from fsl_async.task import Task
 from parties.commands.preflight import bulk, compute, files, host, others
 from parties.commands.preflight.findings import Check, Doubt, Finding, found, loaded
-from parties.deployment.client_state import state_beside
+from parties.deployment.connecting import state_beside
 from parties.settings.host_file import HostFile, PartyFile, load_party
 from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.reading import overrides

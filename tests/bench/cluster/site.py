@@ -30,9 +30,9 @@ from parties.cluster.engine import PassesOnWorkers
 from parties.cluster.orders import Brief
 from parties.cluster.partial_sum import ClusterSum, Naming, Pace
 from parties.cluster.worker_pool import WorkerPool
-from parties.commands.bench.spent import spent_by
+from parties.commands.bench.machine import spent_by
 from parties.commands.bench.workload import PROOF_KEY, Case, client_of
-from parties.commands.demo.cluster import write_cluster
+from parties.commands.demo.processes import write_cluster
 from parties.compute import ComputeLane
 from parties.deployment.blobs import blobs_owner, open_blobs
 from parties.deployment.compute import cluster_of

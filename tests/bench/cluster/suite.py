@@ -20,8 +20,7 @@ import trio
 
 from fsl_async.errors import FslError, MisuseError, sole_error
 from parties.cluster.partial_sum import ClusterSum, Pace
-from parties.commands.bench.machine import cores
-from parties.commands.bench.spent import require_proc, spent_by
+from parties.commands.bench.machine import cores, require_proc, spent_by
 from parties.commands.bench.workload import Case, Options
 from parties.compute import ThreadLane
 from parties.deployment.compute import WITHOUT_DASK

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from fsl_async.errors import MisuseError
 from parties.commands.bench.deployed import LARGE, SMALL, Deployed, RoundTaken, Size, take_rounds
-from parties.commands.bench.spent import Spent, require_proc
+from parties.commands.bench.machine import Spent, require_proc
 from tests.bench.measures import Spread
 from tests.bench.results import Result, Target
 from tests.bench.server.adding import batch, crowd, fold

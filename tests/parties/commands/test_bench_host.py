@@ -14,7 +14,7 @@ from parties.commands.application import app, main
 from parties.commands.bench import host
 from parties.commands.bench.host import Work, work_of_a_client
 from parties.commands.bench.machine import cores, this_machine
-from parties.commands.plan.constants_file import save_constants
+from parties.commands.plan.calibration import save_constants
 from parties.commands.report import ExitCode
 from parties.settings.writing import to_toml
 

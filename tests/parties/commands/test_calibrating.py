@@ -11,9 +11,9 @@ from fsl_async.costs.scaling import ANOTHER_MACHINE, load_of
 from parties.commands.application import app
 from parties.commands.bench import calibrating, deployed
 from parties.commands.bench.deployed import RoundTaken, Size
-from parties.commands.bench.spent import Spent, memory_of, require_proc, spent_by
+from parties.commands.bench.machine import Spent, memory_of, require_proc, spent_by
 from parties.commands.bench.workload import Case
-from parties.commands.plan.constants_file import load_constants
+from parties.commands.plan.calibration import load_constants
 
 FEW, MORE = Size("few", 600, 9, 4), Size("more", 4096, 64, 4)
 

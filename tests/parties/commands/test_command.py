@@ -17,8 +17,7 @@ import transport.errors
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
 from parties import RequestDeniedError, RoundClosedError
 from parties.commands.application import app, main
-from parties.commands.client_input import rows_from
-from parties.commands.client_options import told_what_it_waits_for
+from parties.commands.client_options import rows_from, told_what_it_waits_for
 from parties.commands.report import ExitCode, Report, exit_code
 from tests import ROOT
 from tests.support.shop import deploy

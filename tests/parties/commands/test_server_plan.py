@@ -12,7 +12,7 @@ from fsl_async import Ring, Sparse, Task
 from fsl_async.costs.scaling import ANOTHER_MACHINE, Host, capacity
 from fsl_async.errors import MisuseError
 from parties.commands.application import app
-from parties.commands.plan.constants_file import load_constants, save_constants
+from parties.commands.plan.calibration import load_constants, save_constants
 from parties.commands.plan.server_plan import plan_server, result_of_server
 
 TASK = Task(name="large", blocks=(Sparse("items", rows=2**20, select=10_486),), ring=Ring(64), max_clients=100_000)

@@ -477,7 +477,7 @@ def test_a_signal_on_the_way_leaves_nothing(command, name, stopped, run):
         run("S0.toml", "copy.sqlite")
         put_aside(stopped, 0)
     module, prefix = (
-        ("parties.storage.sqlite_file", "copy") if command == "backup" else ("parties.deployment.restore", "S0.sqlite")
+        ("parties.storage.sqlite_file", "copy") if command == "backup" else ("parties.deployment.backup", "S0.sqlite")
     )
     before = {path.name for path in stopped.iterdir()}
     script = ENDED_ON_ITS_WAY.format(module=module, prefix=prefix, name=name)

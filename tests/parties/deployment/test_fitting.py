@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fsl_async import MisuseError, Ring, Sparse, Task
-from parties.deployment.fitting import check_rounds, starting_model
+from parties.deployment.server import check_rounds, starting_model
 from parties.files.models import save_model
 from parties.settings.party_file import RoundsTable, ServerFile
 

@@ -7,7 +7,7 @@ import pytest
 
 from fsl_async import Dense, MisuseError, Ring, Sparse, Task
 from parties.client.arguments import encoded_updates
-from parties.commands.client_input import updates_from
+from parties.commands.client_options import updates_from
 
 TASK = Task(
     name="t",

@@ -15,7 +15,7 @@ from rich.console import RenderableType
 
 from fsl_async.errors import FslError, MisuseError
 from parties.client.arguments import encoded_updates, wanted_rows
-from parties.commands.client_input import rows_from, updates_from
+from parties.commands.client_options import rows_from, updates_from
 from parties.deployment.operator_port import operator_port
 from parties.events import Warned
 from parties.files.models import load_model

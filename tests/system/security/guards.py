@@ -97,7 +97,7 @@ ROUNDS, SEQUENCE = (f"parties/server/{name}.py" for name in ("rounds", "round_se
 DOWNLOADS, ENTERING, SUBMITTING, OUTCOMES = (
     f"parties/client/{name}.py" for name in ("downloads", "entering", "submitting", "outcomes")
 )
-RESTORING = "parties/deployment/restore.py"
+RESTORING = "parties/deployment/backup.py"
 UPLOAD, DERIVATION, CONFIG = (f"fsl_async/{name}.py" for name in ("client/upload", "derivation", "config"))
 ENROLMENT = "parties/server/admission.py"
 TASK_ROUTER = "parties/server/task_router.py"
@@ -1183,7 +1183,7 @@ GUARDS = (
     ),
     Guard(
         "no copy of before a new beginning is restored",
-        "parties/deployment/restore.py",
+        "parties/deployment/backup.py",
         "if last.identity != then.identity:",
         "if False:",
         (BACKUP,),

@@ -31,7 +31,7 @@ from fsl_async import Ring, Sparse, Task
 from fsl_async.costs.scaling import Constants, Host, capacity, load_of
 from parties.commands.bench.calibrating import calibrated
 from parties.commands.bench.machine import cores
-from parties.commands.plan.constants_file import load_constants
+from parties.commands.plan.calibration import load_constants
 
 from .children import Child, python_module
 from .crowd import MIB

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from fsl_async.costs.scaling import ANOTHER_MACHINE
-from parties.commands.plan.constants_file import save_constants
+from parties.commands.plan.calibration import save_constants
 from parties.storage.sqlite_file import LONGEST_LOG_BYTES
 
 from . import crowd, hostile, kills, large, large_round, memory

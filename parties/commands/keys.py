@@ -1,14 +1,13 @@
-"""`keygen`: a party's keys."""
+"""`keygen` and `enrol`: a party's keys, and tokens with which clients enrol."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from fsl_async.errors import MisuseError
-from parties.commands.report import Report
-from parties.commands.running import FormatFlag, run_plainly
+from parties.commands.report import FormatFlag, Report, run_plainly
 
-__all__ = ["keygen"]
+__all__ = ["enrol", "keygen"]
 
 
 def keygen(path: Path, *, name: str = "", form: FormatFlag = "text") -> int:
@@ -44,5 +43,36 @@ def keygen(path: Path, *, name: str = "", form: FormatFlag = "text") -> int:
                 "statement": keys.statement.hex(),
             },
         )
+
+    return run_plainly(report, work)
+
+
+def enrol(file: Path, task: Path, *, tokens: int = 1, form: FormatFlag = "text") -> int:
+    """Make enrolment tokens, print them, and add their digests to FILE, which both servers need.
+
+    The tokens themselves are not stored anywhere: give each to one client.
+
+    Parameters
+    ----------
+    file:
+        The file of digests that a server's TOML file names under `tokens`; it is created if it does not exist.
+    task:
+        The task file: the tokens are for this task, as it is now.
+    tokens:
+        How many tokens to make; each enrols one client.
+    """
+    report = Report("enrol", form)
+
+    def work() -> None:
+        from parties.identity.tokens import add_tokens, new_tokens
+        from parties.settings.task_file import Deployment
+
+        made = new_tokens(tokens)
+        total = add_tokens(file, Deployment.load(task).task.digest(), made)
+        report.progress(
+            f"{file}: {total} tokens; a server reads it when it starts, and both need the same file. Each token below "
+            "is for one client, and is kept nowhere:"
+        )
+        report.result("\n".join(made), {"file": str(file), "tokens": made, "in_file": total})
 
     return run_plainly(report, work)

@@ -1,0 +1,124 @@
+"""`backup` and `restore`: a copy of a server's store, and a store made from one."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parties.commands.report import FormatFlag, Report, leaving_nothing_behind, run_plainly
+
+if TYPE_CHECKING:
+    from parties.deployment.backup import Backup, Restored
+
+__all__ = ["backup", "restore"]
+
+
+def backup(config: Path, target: Path, *, model: Path | None = None, task: str = "", form: FormatFlag = "text") -> int:
+    """Copy a server's store, and its clients' bulk if that lies in a folder. The server may be running.
+
+    Parameters
+    ----------
+    config:
+        The server's TOML file.
+    target:
+        The file to write, readable by its owner only; an existing file is not overwritten. The folder of bulk is
+        written beside it: `copy.blobs` for `copy.sqlite`.
+    model:
+        Also write the copy's model into this .npz or .safetensors file.
+    task:
+        The name of the task whose store is copied; needed where the server has several.
+    """
+    report = Report("backup", form)
+
+    def work() -> None:
+        from parties.deployment.backup import back_up
+        from parties.settings.host_file import task_settings
+
+        file = task_settings(config, task)
+        with leaving_nothing_behind():
+            made = back_up(file, target, model)
+        report.result(
+            _backed_up(made, file.identity, model),
+            {
+                "server": made.server,
+                "store": str(made.store),
+                "copy": str(made.target),
+                "bytes": made.size,
+                "settled": made.settled,
+                "blobs": str(made.blobs or ""),
+                "blobs_bytes": made.blobs_size,
+                "model": str(model or ""),
+            },
+        )
+
+    return run_plainly(report, work)
+
+
+def _backed_up(made: Backup, keys: Path, model: Path | None) -> str:
+    name = f"S{made.server}"
+    until = f"after round {made.settled}" if made.settled else "before its first round is over"
+    lines = [
+        f"{made.target}: the store of {name} {until}, {made.size:,} bytes, checked",
+        *([f"{made.blobs}: its clients' bulk, {made.blobs_size:,} bytes; it belongs to it"] if made.blobs else []),
+        f"It holds secrets, as {keys} does: keep both where only you can read them, and not on this disk alone.",
+        f"To resume from it, if {name} has not run since: `fsl-async restore` makes a store from it. `serve` refuses "
+        "the copy itself.",
+        f"If {name} has run since, do not: two different answers can expose a client. Begin anew on both servers, from "
+        "the same model, as docs/operations.md says.",
+    ]
+    return "\n".join([*lines, *([f"{model}: the model {until}"] if model else [])])
+
+
+def restore(config: Path, copy: Path, *, task: str = "", form: FormatFlag = "text") -> int:
+    """Make a server's store from a copy.
+
+    This is safe only if the server has not run since the copy was made. Where the mark beside the old store shows that
+    it has, nothing is restored; where there is no mark, you must know it yourself.
+
+    Parameters
+    ----------
+    config:
+        The server's TOML file. The store that it names must not exist.
+    copy:
+        The file that `fsl-async backup` wrote, with the folder of bulk that it wrote beside it; they are not changed.
+    task:
+        The name of the task whose store is made; needed where the server has several.
+    """
+    report = Report("restore", form)
+
+    def work() -> None:
+        from parties.deployment import backup as copies
+        from parties.settings.host_file import task_settings
+
+        with leaving_nothing_behind():
+            made = copies.restore(task_settings(config, task), copy, time.time())
+        report.result(
+            _restored(made, copy),
+            {
+                "server": made.server,
+                "store": str(made.store),
+                "copy": str(copy),
+                "settled": made.settled,
+                "newest": made.newest,
+            },
+        )
+
+    return run_plainly(report, work)
+
+
+def _restored(made: Restored, copy: Path) -> str:
+    name = f"S{made.server}"
+    until = f"after round {made.settled}" if made.settled else "before its first round is over"
+    first = f"{made.store}: the store of {name} {until}, from {copy}"
+    if made.newest:
+        return f"{first}\n{name} has done nothing since the copy was made, and resumes from there."
+    return "\n".join(
+        [
+            first,
+            f"It is not known what {name} has done since. If it has run since, do not start it: begin anew on both "
+            "servers, as docs/operations.md says.",
+            f"When it is started, {name} aborts the round that the copy had begun, unless it had committed to its "
+            "share there; assume that the other server knows that round's sum.",
+        ]
+    )
