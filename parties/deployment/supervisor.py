@@ -1,4 +1,4 @@
-"""What a server tells the process that started it, such as systemd: that it is ready, that it stops; and core dumps, and signals.
+"""What a process tells its supervisor, such as systemd: that it is ready, that it stops. And signals and core dumps.
 
 The protocol is sd_notify(3): datagrams to the socket that NOTIFY_SOCKET names. Without that variable nothing happens.
 """
