@@ -14,7 +14,7 @@ Rules:
 - While the peer has not closed, a server may abort the round, and the peer follows. A server that has concluded does
   not abort: the peer may have done the same, and be done.
 
-The states and events are in `states`, the rules in `transitions`, what a server does in each state in `side_effects`.
+States, events, rules, and what a server does in each state are in `transitions`.
 
 Source: paper §"Basic Protocols" (PSR); design §7.
 """
@@ -26,22 +26,20 @@ from fsl_async.protocols.ending import (
     PeerConclusion as PeerConclusion,
     Send as Send,
 )
-from fsl_async.protocols.psr.side_effects import effects as effects
-from fsl_async.protocols.psr.states import (
+from fsl_async.protocols.psr.transitions import (
+    ACCEPTS as ACCEPTS,
     Aborted as Aborted,
     Closed as Closed,
     Concluded as Concluded,
     Done as Done,
+    MACHINE as MACHINE,
     Open as Open,
     PeerClosed as PeerClosed,
     Round as Round,
     RoundEvent as RoundEvent,
-    Terms as Terms,
-    heard_in as heard_in,
-)
-from fsl_async.protocols.psr.transitions import (
-    ACCEPTS as ACCEPTS,
-    MACHINE as MACHINE,
     TRANSITIONS as TRANSITIONS,
+    Terms as Terms,
+    effects as effects,
+    heard_in as heard_in,
     step as step,
 )
