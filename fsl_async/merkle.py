@@ -27,8 +27,6 @@ import msgspec
 
 from fsl_async.digests import DIGEST_BYTES, KEY_BYTES, Buffer, Domain, derive_key, digest, same
 
-__all__ = ["RosterTree", "Seat", "blind_of", "is_seated", "root_of_nobody"]
-
 MOST_LEVELS: Final = 64
 """More than a list of any length has."""
 

@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO, TypeVar
 
-__all__ = ["watched"]
-
 _log = logging.getLogger("parties.kernels")
 _one_at_a_time = threading.Lock()
 

@@ -20,8 +20,6 @@ import trio
 from parties.compiling import watched
 from parties.docstrings import documented_by
 
-__all__ = ["ComputeLane", "InlineLane", "KernelFreeLane", "SharedThreads", "ThreadLane"]
-
 ResultT = TypeVar("ResultT")
 
 

@@ -29,23 +29,6 @@ from collections.abc import Mapping
 from fsl_async.errors import FslError, MisuseError, PeerViolationError
 from parties.outcome import ClientOutcome, PrivacySpent, SubmissionReceipt
 
-__all__ = [
-    "AlreadyCountedError",
-    "BeganAnewError",
-    "BudgetSpentError",
-    "ClientEndedError",
-    "NoUnionError",
-    "NotDrawnError",
-    "OtherCountedError",
-    "OutcomeUnknownError",
-    "OutcomesDifferError",
-    "RequestDeniedError",
-    "RoundClosedError",
-    "ServerBusyError",
-    "StillInDoubtError",
-    "SumRefusedError",
-]
-
 
 class RoundClosedError(FslError):
     """The round closed before the request was carried out; the next call enters the next round.

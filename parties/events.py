@@ -14,34 +14,6 @@ import msgspec
 
 from parties.status import PastRound
 
-__all__ = [
-    "BudgetMoved",
-    "ClientLeft",
-    "ClientMet",
-    "ClientsDrawn",
-    "ConnectionFailed",
-    "Enrolled",
-    "Evaluated",
-    "EvidenceKind",
-    "MessageReceived",
-    "MessageSent",
-    "Observer",
-    "PeerLost",
-    "PeerMet",
-    "PrivacyCharged",
-    "RequestRefused",
-    "Resumed",
-    "Revoked",
-    "RoundMoved",
-    "RoundOpened",
-    "RoundSettled",
-    "ServerEvent",
-    "SubmissionIn",
-    "Violated",
-    "Warned",
-    "unobserved",
-]
-
 Name: TypeAlias = Annotated[str, "name"]
 Text: TypeAlias = Annotated[str, "text"]
 Number: TypeAlias = Annotated[int, "number"]

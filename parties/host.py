@@ -17,8 +17,6 @@ from parties.storage.store import Store
 from parties.watch import Note
 from transport import HandshakeSettings, KeyPair, Kind, Role, Transport
 
-__all__ = ["Actor", "Host"]
-
 
 def _unseen(note: Note) -> None:
     pass

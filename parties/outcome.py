@@ -18,22 +18,6 @@ from fsl_async.config import BlockModel
 from fsl_async.digests import Domain, digest
 from fsl_async.union import UnionBlock
 
-__all__ = [
-    "BY_OUTCOME",
-    "ENTRY_BYTES",
-    "Aborted",
-    "ClientOutcome",
-    "Done",
-    "Ending",
-    "LazyArrays",
-    "Model",
-    "PrivacySpent",
-    "RoundOutcome",
-    "RoundReport",
-    "SubmissionReceipt",
-    "SumRefused",
-]
-
 ENTRY_BYTES = 320
 """More than a client's entry in a roster, a list of proofs or a report can take: a name of 64 characters, a digest.
 

@@ -34,8 +34,6 @@ from transport import (
     VersionMismatchError,
 )
 
-__all__ = ["Converse", "MessageChannel", "Peer", "dial_peer", "serve_peers"]
-
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """Seconds until a peer that could not be reached is dialled again: twice as long each time."""
 

@@ -23,8 +23,6 @@ from fsl_async.task import Task
 from fsl_async.union import UnionBlock, unpack_union
 from parties.outcome import Aborted, Done, Ending, Name, RoundReport
 
-__all__ = ["NAME_BYTES", "STATEMENT_BYTES", "Statement", "longest_statement"]
-
 STATEMENT_BYTES = 32 * 1024
 """More than a statement can take without a list of names: two entries for each of a task's 32 blocks, and a text."""
 

@@ -168,7 +168,8 @@ def exported_by(package: str) -> set[str]:
     if package in set(NEEDED) - set(WITH_AN_EXTRA):
         text = (ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")
         return set(ast.literal_eval(re.findall(r"^__all__ = (\[[^]]*\])$", text, flags=re.MULTILINE)[0]))
-    return set(importlib.import_module(package).__all__)
+    module = importlib.import_module(package)
+    return set(getattr(module, "__all__", vars(module)))
 
 
 @in_turn("path", SHOWN)

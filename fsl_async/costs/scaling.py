@@ -20,25 +20,6 @@ from fsl_async.task import Task
 from fsl_async.union import union_task
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes, forests_of, share_bytes
 
-__all__ = [
-    "ANOTHER_MACHINE",
-    "Constants",
-    "Host",
-    "Limit",
-    "Line",
-    "Load",
-    "Part",
-    "Retrieval",
-    "Stage",
-    "capacity",
-    "evaluation",
-    "load_of",
-    "memory_bytes",
-    "stages",
-    "stored_bytes",
-    "worker_hourly",
-]
-
 MEGABYTE = 1e6
 Part: TypeAlias = Literal[
     "network",

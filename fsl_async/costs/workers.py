@@ -7,8 +7,6 @@ from typing import Final
 
 from fsl_async.errors import MisuseError
 
-__all__ = ["MOST_WORKERS", "SEALED", "Workers"]
-
 MOST_WORKERS: Final = 10_000
 
 SEALED: Final = 256

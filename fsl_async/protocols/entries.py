@@ -16,8 +16,6 @@ from itertools import islice
 from fsl_async.digests import Domain, digest
 from fsl_async.wire.peer_lists import pack_digests
 
-__all__ = ["Entries", "packed", "roster_digest"]
-
 
 class _Log:
     """What all views of one line of states share: the entries in order, and where each client's is."""

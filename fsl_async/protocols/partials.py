@@ -23,35 +23,6 @@ import msgspec
 
 from fsl_async.protocols.machine import Event, Machine, State
 
-__all__ = [
-    "ACCEPTS",
-    "MACHINE",
-    "TRANSITIONS",
-    "Added",
-    "Adding",
-    "Doubted",
-    "Effect",
-    "Forget",
-    "Give",
-    "Joined",
-    "Leaving",
-    "Lost",
-    "Order",
-    "Partial",
-    "Put",
-    "Seal",
-    "Sealed",
-    "Settled",
-    "Settling",
-    "Sum",
-    "SumEvent",
-    "Wanted",
-    "Worker",
-    "begin",
-    "effects",
-    "step",
-]
-
 Sign: TypeAlias = Literal[1, -1]
 
 ORDERS_AHEAD = 2

@@ -36,18 +36,6 @@ from fsl_async.server.slicing import LEAVES_PER_PIECE, Job, Range, shared_out, t
 from fsl_async.task import Task
 from fsl_async.wire.public_part import ForestKey, Layout, Trees, dense_bytes, forests_of
 
-__all__ = [
-    "BATCHES",
-    "JOBS_PER_THREAD",
-    "LEAVES_PER_JOB",
-    "Batch",
-    "Ground",
-    "Prepared",
-    "TreeTotals",
-    "at_once",
-    "held_bytes",
-]
-
 
 class TreeTotals:
     """Where the jobs of one submission write the totals of its trees.

@@ -28,30 +28,6 @@ from fsl_async.ring import Elements
 from fsl_async.task import Task
 from fsl_async.wire.public_part import ForestKey, forests_of
 
-__all__ = [
-    "CUT_AT",
-    "LEAVES_PER_PIECE",
-    "TILE_BYTES",
-    "BinGroup",
-    "ForestSlice",
-    "Job",
-    "Range",
-    "Slice",
-    "cell_bytes",
-    "even_slices",
-    "group_digests",
-    "groups_of",
-    "proof_digest",
-    "ranges",
-    "shared_out",
-    "slices_of",
-    "slices_within",
-    "tiles",
-    "tree_of",
-    "whole",
-    "work_of",
-]
-
 Job: TypeAlias = Callable[[], None]
 
 LEAVES_PER_PIECE = 65_536

@@ -35,8 +35,6 @@ from fsl_async.ring import Elements, Ring
 from fsl_async.server.slicing import TILE_BYTES, Job
 from fsl_async.task import Sparse
 
-__all__ = ["BinSum", "CellMemory", "Content", "UnionSum", "Words", "merging", "numbered"]
-
 Words = npt.NDArray[np.uint64]
 
 

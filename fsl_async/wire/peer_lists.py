@@ -25,19 +25,6 @@ from fsl_async.digests import DIGEST_BYTES, Buffer, Domain, digest
 from fsl_async.errors import PeerViolationError
 from fsl_async.foreign_text import LONGEST_NAME, is_client_name
 
-__all__ = [
-    "LONGEST_PACKED_NAME",
-    "MARK_BYTES",
-    "ClientDigests",
-    "mark_of",
-    "pack_digests",
-    "pack_names",
-    "packed_marks",
-    "read_marks",
-    "unpack_digests",
-    "unpack_names",
-]
-
 ClientDigests: TypeAlias = dict[str, bytes]
 _Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
 

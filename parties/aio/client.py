@@ -20,8 +20,6 @@ from parties.docstrings import documented_by
 from parties.outcome import ClientOutcome, PrivacySpent, SubmissionReceipt
 from parties.threads import Work
 
-__all__ = ["Calls", "Client", "Standing"]
-
 ResultT = TypeVar("ResultT")
 
 

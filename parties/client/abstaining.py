@@ -17,8 +17,6 @@ from contextlib import asynccontextmanager, contextmanager
 
 from fsl_async.errors import FslError, MisuseError
 
-__all__ = ["taking_part", "taking_part_blocking"]
-
 _log = logging.getLogger("parties.client")
 
 

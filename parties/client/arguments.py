@@ -20,8 +20,6 @@ from fsl_async.errors import MisuseError
 from fsl_async.ring import Elements, RingIntegers
 from fsl_async.task import Dense, Sparse, Task
 
-__all__ = ["Rows", "encoded_updates", "refuse_fractions", "wanted_rows"]
-
 Values: TypeAlias = npt.NDArray[Any] | RingIntegers
 Rows: TypeAlias = Mapping[str, "npt.ArrayLike | EllipsisType"]
 

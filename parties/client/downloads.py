@@ -30,8 +30,6 @@ from parties.client.outcomes import signed_statement
 from parties.client.requests import Requests
 from parties.client.setup import ClientSetup
 
-__all__ = ["Downloads", "RowsByName", "Unions"]
-
 RowsByName = dict[str, npt.NDArray[np.uint32]]
 
 

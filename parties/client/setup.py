@@ -17,8 +17,6 @@ from parties.storage.store import MemoryStore, Store
 from parties.watch import Watch, silent
 from transport import Kind, Transport
 
-__all__ = ["ClientSetup", "never"]
-
 
 async def never() -> str:
     """Outside simulations nobody can tell whether a wait has an end."""

@@ -42,8 +42,6 @@ from parties.cluster.frames import (
     receiving,
 )
 
-__all__ = ["DaskApart"]
-
 _log = logging.getLogger("parties.cluster")
 
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")

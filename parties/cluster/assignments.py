@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from fsl_async.protocols.partials import PartialSum, Settled, Worker
 
-__all__ = ["Assignment", "next_join", "next_leave"]
-
 
 class Assignment(NamedTuple):
     """A worker, and the number of a slice."""

@@ -14,8 +14,6 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-__all__ = ["Cluster", "ClusterAwayError", "Members", "Reply", "WorkerLostError"]
-
 Members: TypeAlias = Mapping[str, str]
 """The workers that are there: by name, the host where each runs."""
 

@@ -19,8 +19,6 @@ from distributed.worker import get_worker
 
 from parties.cluster.cluster import Cluster, ClusterAwayError, Members, Reply, WorkerLostError
 
-__all__ = ["DaskCluster", "member_name", "perform", "security_with", "speak_through_our_log"]
-
 LOOKED_EVERY = 0.5
 """Seconds after which the scheduler is asked again who is there."""
 

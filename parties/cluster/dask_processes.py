@@ -23,8 +23,6 @@ from parties.cluster.first_contact import own_address
 from parties.cluster.worker_service import WorkerService
 from transport.errors import UnreachableError
 
-__all__ = ["run_scheduler", "run_worker"]
-
 SAFE: Final[dict[str, Any]] = {
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,

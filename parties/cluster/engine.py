@@ -36,8 +36,6 @@ from parties.server.round.records import RoundRecords
 from parties.server.round.retrieval import Answered, Passes, PassesInProcess, RetrievalBatcher, in_rows
 from parties.status import EngineStatus, WorkerStatus
 
-__all__ = ["ClusterEngine", "PassesOnWorkers"]
-
 SHARE_OF_MEMORY = 0.25
 """What the tables of a slice may take of a worker's memory; half of it is for the cells of a sum."""
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from fsl_async.errors import MisuseError
 
-__all__ = ["check_certificates", "own_address"]
-
 SECONDS = 5.0
 
 

@@ -21,29 +21,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import trio
 
-__all__ = [
-    "HIDDEN",
-    "PREFIX",
-    "Answered",
-    "ArrayForm",
-    "Asked",
-    "Away",
-    "Begin",
-    "Begun",
-    "Call",
-    "Failed",
-    "GiveUp",
-    "Here",
-    "ReceiveExactly",
-    "Refused",
-    "Told",
-    "array_of",
-    "form_of",
-    "framed",
-    "read_asked",
-    "read_told",
-    "receiving",
-]
 
 HIDDEN = (
     "Dask cannot be loaded: {}; under systemd, it needs ProcSubset=all (examples/deployment/fsl-async-cluster.conf)"

@@ -17,8 +17,6 @@ from parties.server.round.engine import RoundStart
 from parties.server.round.records import RoundRecords
 from parties.server.store_layout import client_key, round_prefix
 
-__all__ = ["LayingOut"]
-
 PIECE_BYTES = 2**24
 
 

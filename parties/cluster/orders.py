@@ -19,29 +19,6 @@ from fsl_async.union import union_task
 from fsl_async.wire.public_part import Layout, Trees
 from parties.server.round.reading import StoredSubmission
 
-__all__ = [
-    "AddOrder",
-    "AddedReport",
-    "AnswerOrder",
-    "AnsweredReport",
-    "Brief",
-    "DropOrder",
-    "HelloReport",
-    "ModelBlock",
-    "ModelPiece",
-    "ReadOrder",
-    "ReadReport",
-    "SealOrder",
-    "SealedReport",
-    "SessionTrees",
-    "StoredQuery",
-    "decoded",
-    "encoded",
-    "opened",
-    "sealed",
-    "session_layouts",
-]
-
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 

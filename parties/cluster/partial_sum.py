@@ -65,7 +65,6 @@ from parties.server.round.reading import StoredSubmission
 
 _log = logging.getLogger("parties.cluster")
 
-__all__ = ["MOST_SEALED", "ClusterSum", "Naming", "Pace"]
 
 FoundT = TypeVar("FoundT")
 

@@ -19,8 +19,6 @@ from parties.cluster.orders import HelloReport, decoded
 from parties.concurrency import RecurringEvent
 from parties.events import Observer, Warned, unobserved
 
-__all__ = ["PAUSE", "PORTABLE", "Listener", "PooledWorker", "WorkerPool", "unfit"]
-
 _log = logging.getLogger("parties.cluster")
 
 PAUSE = 2.0

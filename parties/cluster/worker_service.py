@@ -60,8 +60,6 @@ from parties.server.round.reading import ReadBack, StoredSubmission, SubmissionR
 from parties.server.store_layout import RequestKey, part_name, round_prefix
 from parties.storage.blobs.blobs import Blobs
 
-__all__ = ["ACTIONS", "Answering", "WorkerService", "WorkerSetup"]
-
 
 class _ModelKey(NamedTuple):
     """Which model: of which life of the server, under which number, and which slice of it."""

@@ -20,19 +20,6 @@ from typing import IO
 
 from fsl_async.errors import StorageError
 
-__all__ = [
-    "InUseError",
-    "check_room",
-    "exists",
-    "file_system",
-    "refuse_network",
-    "refused",
-    "replaced_by",
-    "room",
-    "sole_use",
-    "sync_folder",
-]
-
 LEAST_FREE_PERCENT = 10
 LEAST_FREE_BYTES = 4 << 30
 """No more than this must stay free, however large the disk is, for the log and for what others write meanwhile."""

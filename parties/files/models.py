@@ -31,18 +31,6 @@ from safetensors.numpy import save_file
 from fsl_async.errors import MisuseError, StorageError
 from parties.files.disk import refused, replaced_by
 
-__all__ = [
-    "Checkpoint",
-    "ModelForm",
-    "checkpoint",
-    "checkpoints",
-    "latest_checkpoint",
-    "load_model",
-    "save_model",
-    "save_state",
-    "state_path",
-]
-
 Model: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 

@@ -28,8 +28,6 @@ from typing import Any
 from fsl_async.errors import MisuseError, StorageError
 from parties.files.disk import replaced_by
 
-__all__ = ["TableFile", "edited", "parse_toml", "read_toml"]
-
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file.

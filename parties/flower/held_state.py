@@ -17,8 +17,6 @@ from fsl_async.errors import MisuseError
 from fsl_async.learning import StateMapping, distinct_rows
 from fsl_async.task import Sparse, Task
 
-__all__ = ["Arrays", "check_task", "given_state", "update_of", "wanted_blocks"]
-
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 Wanted: TypeAlias = Mapping[str, "npt.NDArray[np.int64] | EllipsisType"]
 """By block, the rows that a client retrieves, or all of it."""

@@ -50,8 +50,6 @@ from parties.flower.orders import ARRAYS, Metrics, allowed_metrics, metrics_repl
 from parties.settings.party_file import ClientFile
 from parties.settings.task_file import Deployment
 
-__all__ = ["KeptReply", "Rows", "SubmodelMod", "client_file"]
-
 
 class KeptReply:
     """The metrics of one client's last submission.

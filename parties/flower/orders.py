@@ -10,19 +10,6 @@ from flwr.supercore import log
 
 from fsl_async.errors import MisuseError
 
-__all__ = [
-    "ARRAYS",
-    "CONFIG",
-    "METRICS",
-    "ROUND",
-    "TASK",
-    "Metrics",
-    "allowed_metrics",
-    "metrics_reply",
-    "order",
-    "ordered_round",
-]
-
 CONFIG, METRICS, ARRAYS = "config", "metrics", "arrays"
 ROUND, TASK = "fsl-round", "fsl-task"
 Metrics = dict[str, int | float]

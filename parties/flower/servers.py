@@ -28,8 +28,6 @@ from parties.settings.task_file import Deployment
 from parties.status import RoundSummary
 from transport import UnreachableError
 
-__all__ = ["Servers"]
-
 PAUSE = 0.2
 TRIES = 3
 """A download that a round's end interrupts is begun again in the next round."""

@@ -43,8 +43,6 @@ from parties.flower.orders import order
 from parties.flower.servers import Servers
 from parties.status import RoundSummary
 
-__all__ = ["PatientGrid", "SubmodelStrategy"]
-
 PAUSE = 0.3
 
 

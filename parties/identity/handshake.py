@@ -23,8 +23,6 @@ from fsl_async.randomness import Randomness
 from fsl_async.wire.messages import Digest, Signature
 from parties.identity.keys import Identity, check_name, verify
 
-__all__ = ["MOST_TASKS", "NO_VOUCHER", "Credentials", "are_marks", "served", "serves"]
-
 NO_VOUCHER = b""
 
 

@@ -29,17 +29,6 @@ from parties.files.disk import exists
 from parties.files.toml import parse_toml, read_toml
 from transport.noise import is_public_key
 
-__all__ = [
-    "PREFIX_DIGITS",
-    "Identity",
-    "PublicIdentity",
-    "channel_key",
-    "check_name",
-    "key_prefix",
-    "read_private",
-    "verify",
-]
-
 PREFIX_DIGITS = 16
 """How many hexadecimal digits of a public key are shown where there is no room for all 64."""
 

@@ -12,8 +12,6 @@ from fsl_async.errors import MisuseError
 from parties.files.toml import read_toml
 from parties.identity.keys import PREFIX_DIGITS, PublicIdentity, channel_key, check_name
 
-__all__ = ["RESERVED", "Registry", "Revocation"]
-
 RESERVED = ("S0", "S1")
 """The servers' names, which no client can have."""
 

@@ -24,8 +24,6 @@ from fsl_async.randomness import Randomness
 from parties.files.disk import exists
 from parties.files.toml import parse_toml
 
-__all__ = ["MOST_TOKENS", "TOKEN_BYTES", "TokenBook", "add_tokens", "new_tokens", "read_token", "voucher"]
-
 TOKEN_BYTES = 16
 MOST_TOKENS = 1_000_000
 SERVERS = ("S0", "S1")

@@ -20,8 +20,6 @@ from parties.simulation.stage import Callers, Stage, StagedClient, stage_thread
 from parties.threads import FOR_EVER, Blocking
 from parties.watch import Note
 
-__all__ = ["BlockingNetwork", "simulate_blocking"]
-
 
 @documented_by(Network, awaited=False)
 class BlockingNetwork(Blocking[Stage]):

@@ -41,8 +41,6 @@ from transport import Kind, MemoryNetwork
 from transport.channel import REMINDER
 from transport.needs_trio import NeedsTrio, trio_context
 
-__all__ = ["Network", "running", "simulate"]
-
 _log = logging.getLogger("parties.simulation")
 
 SERVERS = ("S0", "S1")

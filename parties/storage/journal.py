@@ -10,8 +10,6 @@ import trio
 from fsl_async.protocols.machine import Event, Machine, State
 from parties.storage.store import Record, Store, decode_stored, replaying
 
-__all__ = ["Journal"]
-
 StateT = TypeVar("StateT", bound=State)
 
 

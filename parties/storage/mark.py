@@ -26,8 +26,6 @@ from fsl_async.errors import StorageError
 from parties.files.disk import exists, refused, replaced_by
 from parties.storage.store import StoreLostError
 
-__all__ = ["Mark", "StoreAge", "backed_up_at", "mark_path", "note_backup", "read_mark", "refuse_missing", "write_mark"]
-
 _FORM: Final = re.compile(rb"fsl-async mark ([0-9a-f]{32}) ([0-9]{20})\n")
 
 

@@ -56,8 +56,6 @@ from parties.storage.store import (
     encoded,
 )
 
-__all__ = ["CHUNK_BYTES", "Commit", "ReadConnection", "WriteConnection"]
-
 ContentT = TypeVar("ContentT", bytes, memoryview)
 
 CHUNK_BYTES: Final = 4 << 20

@@ -22,8 +22,6 @@ from fsl_async.errors import StorageError
 from parties.files.disk import REMEDIES
 from parties.storage.store import DAMAGED, DiskFullError, StoreLostError
 
-__all__ = ["damaged", "translated"]
-
 PIECE_BYTES: Final = 1 << 20
 TRIAL_BYTES: Final = 1 << 16
 

@@ -25,24 +25,6 @@ from parties.files.disk import exists, refused, replaced_by, sync_folder
 from parties.storage.mark import StoreAge
 from parties.storage.sqlite_errors import damaged, translated
 
-__all__ = [
-    "APPLICATION",
-    "BUSY_SECONDS",
-    "COPY",
-    "LOG_BYTES",
-    "LONGEST_LOG_BYTES",
-    "PAGE_BYTES",
-    "PRESSING_LOG_BYTES",
-    "check_format",
-    "connect",
-    "copy",
-    "create",
-    "insist",
-    "life",
-    "log_bytes",
-    "prepare",
-]
-
 APPLICATION: Final = 0x46534C41  # "FSLA"
 COPY: Final = 0x46534C42  # "FSLB": a copy of a store
 PAGE_BYTES: Final = 16384  # measured: large blobs take three quarters of the time of 8,192, small commits little more

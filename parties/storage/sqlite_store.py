@@ -36,8 +36,6 @@ from parties.storage.sqlite_file import copy, create
 from parties.storage.store import Change, DiskFullError, Store, StoreLostError
 from transport.needs_trio import NeedsTrio
 
-__all__ = ["DiskFullError", "SqliteStore", "StoreLostError", "snapshot"]
-
 ResultT = TypeVar("ResultT")
 
 BATCH_BYTES: Final = 8 << 20  # in one transaction; a larger commit has a transaction of its own

@@ -30,24 +30,6 @@ from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols.machine import UnexpectedEvent
 from parties.docstrings import documented_by
 
-__all__ = [
-    "DAMAGED",
-    "Change",
-    "DiskFullError",
-    "Erase",
-    "Keep",
-    "MemoryStore",
-    "Put",
-    "Record",
-    "Store",
-    "StoreLostError",
-    "checked",
-    "decode_stored",
-    "encoded",
-    "replaying",
-    "same_bytes",
-]
-
 ValueT = TypeVar("ValueT")
 
 DAMAGED: Final = (

@@ -20,8 +20,6 @@ from parties.storage.blobs.memory import piece
 from parties.storage.store import same_bytes
 from parties.testing.processes import Life
 
-__all__ = ["BlobDisk", "BlobFaults", "SimulatedBlobs"]
-
 
 class BlobDisk:
     """The disk under a server's blobs, which all processes of the server share.

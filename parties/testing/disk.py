@@ -19,8 +19,6 @@ from parties.docstrings import documented_by
 from parties.storage.store import Change, Erase, Keep, MemoryStore, Put, Record, Store, checked
 from parties.testing.processes import Life
 
-__all__ = ["Disk", "DiskFaults", "DiskStore"]
-
 _HEADER = 8
 _KINDS: dict[str, type[Change]] = {"record": Record, "keep": Keep, "put": Put, "erase": Erase}
 

@@ -11,32 +11,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-__all__ = [
-    "CALM",
-    "AtCommit",
-    "AtPeerTransition",
-    "AtSend",
-    "AtTime",
-    "AtTransition",
-    "AtWrite",
-    "BrokenWrite",
-    "Crash",
-    "Cut",
-    "Delay",
-    "FaultBase",
-    "FaultPoint",
-    "FullDisk",
-    "Moment",
-    "Partition",
-    "PartyFault",
-    "ProcessFault",
-    "SkewedClock",
-    "SlowDisk",
-    "SpoiltBlobs",
-    "parties_of",
-    "party_of",
-]
-
 CALM = 120.0
 """Virtual seconds after the beginning of a world at which its last fault is over."""
 

@@ -43,8 +43,6 @@ from parties.testing.processes import Life
 from parties.testing.recorder import Step, Transition
 from parties.testing.wires import Broken, Connection, NetworkConditions
 
-__all__ = ["Announces", "CrashPoint", "Injector", "to_anybody"]
-
 LATENCY = 0.2
 """The longest time in seconds that a message takes without a fault."""
 

@@ -29,8 +29,6 @@ from parties.testing.surroundings import HORIZON, Surroundings, entered, refuse_
 from parties.watch import Note
 from transport import Kind
 
-__all__ = ["Laboratory", "MachineOrModule", "every_crash", "laboratory"]
-
 MachineOrModule: TypeAlias = Machine[Any] | ModuleType
 """A machine, or a module that has it as `MACHINE`."""
 

@@ -16,8 +16,6 @@ from fsl_async import protocols
 from fsl_async.protocols.machine import Machine
 from parties.testing.recorder import Transition, transitions_of
 
-__all__ = ["MACHINES", "declared", "machines"]
-
 
 def machines() -> dict[str, ModuleType]:
     """By name, the modules and packages with a `MACHINE`; that of a package may lie in one of its modules."""

@@ -19,8 +19,6 @@ from parties.cluster.worker_service import WorkerService
 from parties.concurrency import RecurringEvent
 from parties.testing.processes import Life
 
-__all__ = ["PlayedCluster"]
-
 HEARD_AFTER = 1.0
 """Virtual seconds until a server hears of a worker that is there, or gone."""
 

@@ -20,18 +20,6 @@ import trio
 from fsl_async.errors import ChannelError, FslError, StorageError, leaves
 from parties.testing.story import Began, Failed, Killed, Left, StoryEvent
 
-__all__ = [
-    "Ended",
-    "KilledError",
-    "Life",
-    "Live",
-    "Process",
-    "Recoverable",
-    "Supervisor",
-    "current_life",
-    "is_of_surroundings",
-]
-
 _life: ContextVar[Life] = ContextVar("life")
 
 

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from fsl_async.protocols.machine import Event, Machine, Observe, State
 from parties.testing.processes import Life, current_life
 
-__all__ = ["Step", "Transition", "listening", "transitions_of"]
-
 
 class Transition(NamedTuple):
     """A transition of a machine, by the names of its parts."""

@@ -25,19 +25,6 @@ from parties.testing.faults import (
 )
 from parties.testing.injector import Injector
 
-__all__ = [
-    "AbortRound",
-    "CloseNow",
-    "Fault",
-    "Late",
-    "MaliciousClient",
-    "MaliciousServer",
-    "OldCopy",
-    "StoppedWorker",
-    "Straggle",
-    "Stragglers",
-]
-
 
 class Late(PartyFault, frozen=True):
     """A client waits for `seconds` before its n-th submission."""

@@ -19,8 +19,6 @@ from parties.testing.round_faults import AbortRound, CloseNow, StoppedWorker, St
 from parties.testing.story import Entry
 from parties.watch import Note
 
-__all__ = ["RoundLegend"]
-
 _NOT_SHOWN = (
     server_events.BudgetMoved,
     server_events.ClientMet,

@@ -10,8 +10,6 @@ from typing import NamedTuple, TypeAlias
 
 from parties.watch import Note
 
-__all__ = ["Began", "Entry", "Failed", "Killed", "Left", "Lost", "StoryEvent"]
-
 
 @dataclass(frozen=True)
 class Began:

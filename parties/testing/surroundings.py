@@ -33,8 +33,6 @@ from parties.testing.wires import Wires
 from parties.watch import Note
 from transport.needs_trio import NeedsTrio
 
-__all__ = ["HORIZON", "HorizonError", "Surroundings", "entered", "refuse_unknown"]
-
 EPOCH = 1.7e9
 """The wall clocks' time when a world begins, in seconds since 1970."""
 

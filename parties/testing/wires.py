@@ -25,7 +25,6 @@ from transport.memory import one_at_a_time
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Broken", "Connection", "NetworkConditions", "Wires"]
 
 BUFFER_SIZE = 2**18
 

@@ -42,15 +42,13 @@ from parties.simulation.network import SERVERS, Network
 from parties.testing.faults import CALM, AtTime, AtTransition, SpoiltBlobs
 from parties.testing.machines import MACHINES
 from parties.testing.played_cluster import PlayedCluster
-from parties.testing.processes import Ended, Life, is_of_surroundings
+from parties.testing.processes import Life, is_of_surroundings
 from parties.testing.recorder import Transition
 from parties.testing.round_faults import AbortRound, CloseNow, Fault, StoppedWorker, Stragglers
 from parties.testing.round_legend import RoundLegend
-from parties.testing.surroundings import HORIZON, HorizonError, Surroundings, entered, refuse_unknown
+from parties.testing.surroundings import HORIZON, Surroundings, entered, refuse_unknown
 from parties.testing.wires import Connection
 from parties.watch import Note
-
-__all__ = ["Ended", "HorizonError", "World", "world"]
 
 ALL_ROUNDS = 10**6
 

@@ -22,17 +22,6 @@ from dataclasses import dataclass
 from fsl_async.digests import Buffer
 from fsl_async.errors import MisuseError, StorageError
 
-__all__ = [
-    "LONGEST_NAME",
-    "Blobs",
-    "BlobsAwayError",
-    "DamagedBlobError",
-    "Usage",
-    "checked",
-    "checked_prefix",
-    "is_below",
-]
-
 LONGEST_NAME = 1_024
 """Characters of a name."""
 

@@ -40,8 +40,6 @@ from parties.storage.blobs.memory import missing, too_short
 from parties.storage.store import DiskFullError, StoreLostError
 from transport.needs_trio import NeedsTrio
 
-__all__ = ["OWNER", "FolderBlobs", "check_owner", "check_private", "size_below", "sole"]
-
 OWNER = ".owner"
 UNFINISHED = f"{OWNER}-"
 """How what a crash may leave of the owner's file begins; it lies in the folder, which may be a disk of its own."""

@@ -15,8 +15,6 @@ from fsl_async.errors import StorageError
 from parties.files.disk import refused, sync_folder
 from parties.storage.blobs.folder import ERASED, OWNER, PASSING
 
-__all__ = ["copy_folder"]
-
 PIECE_BYTES = 1 << 20
 
 

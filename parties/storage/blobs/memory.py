@@ -12,8 +12,6 @@ from fsl_async.errors import StorageError
 from parties.storage.blobs.blobs import Blobs, DamagedBlobError, Usage, checked, checked_prefix, is_below
 from parties.storage.store import Erase, Keep, Store, same_bytes
 
-__all__ = ["MemoryBlobs", "StoreBlobs", "missing", "piece", "too_short"]
-
 
 class MemoryBlobs(Blobs):
     """Blobs that live as long as their process.

@@ -35,8 +35,6 @@ from parties.storage.blobs.memory import missing, too_short
 from parties.storage.store import same_bytes
 from transport.needs_trio import NeedsTrio
 
-__all__ = ["ObjectBlobs"]
-
 ResultT = TypeVar("ResultT")
 
 CALLS: Final = 32

@@ -10,8 +10,6 @@ from parties.testing.chart.rows import Look, Mark
 from parties.testing.faults import FaultBase
 from parties.testing.story import Began, Entry, Failed, Killed, Left
 
-__all__ = ["Legend", "fault_text", "point_text"]
-
 
 class Legend:
     """Names messages after their types, and writes out what parties tell.

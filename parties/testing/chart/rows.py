@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Arrow", "Look", "Mark", "Row", "cut", "plain", "size_text"]
-
 
 class Look(Enum):
     """The kind of a mark; its value is the character for it in text."""

@@ -28,8 +28,6 @@ from parties.testing.chart.rows import Arrow, Row, plain
 from parties.testing.story import Began, Entry, Failed, Killed, Left, Lost
 from parties.watch import Note
 
-__all__ = ["Chart", "Charted", "page", "save"]
-
 STYLE = """
 :root { color-scheme: light dark; }
 body { margin: 2rem; font: 16px/1.5 system-ui, sans-serif; background: #ffffff; color: #1f2933; }

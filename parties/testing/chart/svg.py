@@ -8,8 +8,6 @@ from xml.etree import ElementTree
 
 from parties.testing.chart.rows import Arrow, Look, Mark, Row, cut, plain, size_text
 
-__all__ = ["drawn"]
-
 MARGIN, TIMES, EDGE, BETWEEN = 16, 64, 210, 84
 """Widths in pixels: of the margin, of the times, where messages' names stand, and elsewhere."""
 

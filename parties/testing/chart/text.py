@@ -7,8 +7,6 @@ from itertools import pairwise
 
 from parties.testing.chart.rows import Arrow, Mark, Row, cut, size_text
 
-__all__ = ["drawn"]
-
 LEFT = 12
 """The column of the first party's line; the time is to the left of it."""
 

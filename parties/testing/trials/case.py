@@ -10,8 +10,6 @@ from parties.testing.round_faults import Fault
 from parties.testing.trials.members import Ledger
 from parties.testing.world import World
 
-__all__ = ["Case", "Check", "Violation"]
-
 
 @dataclass(frozen=True)
 class Violation:

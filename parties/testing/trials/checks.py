@@ -10,8 +10,6 @@ from __future__ import annotations
 from parties.testing.trials import liveness_checks, rules, safety_checks, sum_checks
 from parties.testing.trials.case import Case, Check, Violation
 
-__all__ = ["CHECKS", "check_all"]
-
 CHECKS: dict[str, Check] = {
     "nobody fails": safety_checks.nobody_fails,
     "comes up again": liveness_checks.comes_up_again,

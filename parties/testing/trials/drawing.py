@@ -35,18 +35,6 @@ from parties.testing.round_faults import AbortRound, CloseNow, Fault, Late, OldC
 from parties.testing.trials.rules import ruled
 from parties.testing.trials.scenario import NAMES, Scenario, Trial, is_late
 
-__all__ = [
-    "MOMENTS",
-    "bounded",
-    "closed",
-    "counted",
-    "draw",
-    "longest_update",
-    "ordinary_faults",
-    "sampled",
-    "spoilt",
-]
-
 COMBINED_SHARE = 0.4
 """The share of trials with faults that also get a combination of faults that shows something only together."""
 

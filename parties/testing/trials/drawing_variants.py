@@ -22,8 +22,6 @@ from parties.testing.trials.drawing import MOMENTS, closed, draw, ordinary_fault
 from parties.testing.trials.scenario import NAMES, Scenario, Trial, in_pieces
 from parties.testing.world import worker_names
 
-__all__ = ["ALONE_FROM", "WORKERS_FROM", "draw_alone", "draw_workers"]
-
 ALONE_FROM = 2_000_000
 """From this seed on, the task of every trial of the simulation runs one protocol alone; none before does."""
 

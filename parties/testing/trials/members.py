@@ -42,8 +42,6 @@ from parties.testing.processes import current_life
 from parties.testing.round_faults import Late, OldCopy
 from parties.testing.trials.scenario import is_late
 
-__all__ = ["Ledger", "Member", "Plan", "Read", "Retrieved"]
-
 RETRIEVALS = (0, 0, 1, 1, 2)
 """A client retrieves so often before it submits, with equal probability of each entry."""
 

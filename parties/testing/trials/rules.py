@@ -25,8 +25,6 @@ from parties.simulation.network import SERVERS
 from parties.testing.trials.case import Case
 from parties.testing.trials.scenario import NAMES, Trial
 
-__all__ = ["RULES", "initial_model", "made_for", "ruled", "rules", "steady", "unsteady", "with_rule"]
-
 WEIGHTS = "examples"
 
 OFTEN = 0.3

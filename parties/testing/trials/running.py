@@ -41,8 +41,6 @@ from parties.testing.trials.rules import initial_model, made_for
 from parties.testing.trials.scenario import NAMES, Scenario, Trial, in_pieces
 from parties.testing.world import MakeServer, World, world
 
-__all__ = ["Malice", "Verdict", "run", "shrink"]
-
 MALICIOUS = (MaliciousServer, MaliciousClient)
 MALICIOUS_BOUND = 60.0
 """Seconds after the last fault for which a world with a malicious server is watched: its rounds need not end."""

@@ -14,8 +14,6 @@ from fsl_async.wire import pieces
 from fsl_async.wire.pieces import LONGEST_PIECE
 from parties.testing.round_faults import Fault
 
-__all__ = ["LATE_FROM", "MILLION", "NAMES", "Scenario", "Trial", "is_late"]
-
 NAMES = ("anna", "ben", "carol", "dora", "emil")
 
 

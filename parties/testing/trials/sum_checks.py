@@ -21,17 +21,6 @@ from parties.simulation.network import SERVERS
 from parties.testing.trials.case import Case
 from parties.testing.trials.members import Ledger, Plan
 
-__all__ = [
-    "contributors",
-    "digits",
-    "one_plan_per_round",
-    "opened_rows",
-    "refused_means_not_counted",
-    "retrieved_the_model",
-    "unions",
-    "values_in_one_sum",
-]
-
 
 def opened_rows(case: Case, report: RoundReport) -> Mapping[str, frozenset[int]]:
     """By sparse block, the rows that a round opened; empty where contributors are not counted."""
