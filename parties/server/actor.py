@@ -30,7 +30,7 @@ from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.inbox import Gathered, Heard, Inbox, Item, Ours, Said
 from parties.server.peer.forwarding import Forwarded, objection
 from parties.server.peer.link import PeerLink
-from parties.server.peer.meeting import Meeting
+from parties.server.peer.meeting import PeerAgreement
 from parties.server.replies import RequestRefusedError, farewell
 from parties.server.round_sequence import RoundSequence
 from parties.server.rounds import Rounds
@@ -46,7 +46,7 @@ class Actor:
         rounds: the rounds, as the server's tasks see them.
         sequence: moves the rounds on.
         link: the connection to the peer.
-        meeting: what this server makes of the peer while they are connected.
+        agreement: what this server makes of the peer while they are connected.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Actor:
         rounds: Rounds,
         sequence: RoundSequence,
         link: PeerLink,
-        meeting: Meeting,
+        agreement: PeerAgreement,
     ) -> None:
         self._inbox = inbox
         self._evidence = evidence
         self._rounds = rounds
         self._sequence = sequence
         self._link = link
-        self._meeting = meeting
+        self._agreement = agreement
 
     async def run(self) -> None:
         """Take what is put into the inbox, until the peer breaks the protocol.
@@ -88,7 +88,7 @@ class Actor:
         match item:
             case "peer met":
                 self._resend()
-            case Heard() | Forwarded() if not self._meeting.listens:
+            case Heard() | Forwarded() if not self._agreement.listens:
                 pass
             case Heard(message=message, bulk=bulk):
                 await self._take_from_peer(message, bulk)
@@ -131,14 +131,14 @@ class Actor:
 
     def _resend(self) -> None:
         """Say again what the peer may lack, after what this server knows."""
-        self._meeting.begin(self._sequence.known())
+        self._agreement.begin(self._sequence.known())
         self._sequence.resend()
 
     async def _take_from_peer(self, message: Said, bulk: memoryview) -> None:
         match message:
             case Known():
-                await self._meeting.take(self._sequence.known(), message)
-                if self._meeting.listens and self._rounds.running is not None:
+                await self._agreement.take(self._sequence.known(), message)
+                if self._agreement.listens and self._rounds.running is not None:
                     await self._rounds.running.peer_is_at(message.present)
             case TossCommitment() | TossReveal():
                 await self._sequence.take_toss(message)

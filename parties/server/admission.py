@@ -246,29 +246,23 @@ class Enrolment:
 
     async def admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
         """Decide about the holder of an authenticated channel key; the answer is its name, or why not."""
-        client = self.by_channel(key)
-        if client is not None:
-            return self.recognise(client, payload)
         try:
             credentials = Credentials.decode(payload)
         except MisuseError as error:
             return Refusal(str(error))
+        if (client := self.by_channel(key)) is not None:
+            return self._recognise(client, credentials)
         async with self._turn:  # of two that come at once, the second sees what the first got
-            client = self.by_channel(key)
-            if client is not None:
-                return self.recognise(client, payload)
+            if (client := self.by_channel(key)) is not None:
+                return self._recognise(client, credentials)
             newcomer = self._judge(key, credentials)
             if isinstance(newcomer, StoredEnrolment):
                 await self._record(newcomer)
                 return newcomer.name.encode()
             return newcomer
 
-    def recognise(self, client: PublicIdentity, payload: bytes) -> bytes | Refusal:
+    def _recognise(self, client: PublicIdentity, credentials: Credentials) -> bytes | Refusal:
         """The answer to the holder of a known client's key: its name, or why not."""
-        try:
-            credentials = Credentials.decode(payload)
-        except MisuseError as error:
-            return Refusal(str(error))
         if (client.name, client.statement) == (credentials.name, credentials.statement):
             if not credentials.is_signed_for(client.channel):
                 return UNSIGNED

@@ -27,7 +27,7 @@ from parties.server.message_tap import MessageTap
 from parties.server.peer.forwarding import longest_peer_message
 from parties.server.peer.link import PeerLink
 from parties.server.peer.listening import PeerInbox
-from parties.server.peer.meeting import Meeting
+from parties.server.peer.meeting import PeerAgreement
 from parties.server.records import ServerRecords
 from parties.server.round.drawing import SampleRun
 from parties.server.round.run import RoundRun
@@ -51,7 +51,7 @@ class OperatedServer:
         rounds: its rounds.
         peer_inbox: brings what the other server says to the inbox.
         link: the connection to the other server.
-        meeting: what it makes of the other server while they are connected.
+        agreement: what it makes of the other server while they are connected.
         sequence: moves its rounds on.
         visitors: how many clients are connected.
     """
@@ -62,7 +62,7 @@ class OperatedServer:
         self.rounds = Rounds(setup.peer_name, self.records.past)
         self.peer_inbox = PeerInbox(setup, self.inbox, self.rounds, self.enrolment)
         self.link = PeerLink(setup.peer_name, longest_peer_message(setup.task), self.peer_inbox, tap)
-        self.meeting = Meeting(setup.name, self.link, setup.observe)
+        self.agreement = PeerAgreement(setup.name, self.link, setup.observe)
         self.sequence = RoundSequence(setup, self.records, self.rounds, self.link, self.inbox)
         self.visitors = 0
 
@@ -319,7 +319,7 @@ class OperatedServer:
             task=self.setup.task.name,
             fingerprints=self._fingerprints(),
             peer_connected=self.link.connected,
-            peer_release=printable(self.meeting.peer_release),
+            peer_release=printable(self.agreement.peer_release),
             peer_stops_since=self.peer_inbox.stops_since,
             clients_connected=self.visitors,
             clients_known=len(self.enrolment.names()),

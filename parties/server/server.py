@@ -65,8 +65,8 @@ class Server(OperatedServer):
     def __init__(self, setup: ServerSetup) -> None:
         tap = MessageTap(setup.name, setup.observe, setup.watch)
         super().__init__(setup, tap)
-        self.actor = Actor(self.inbox, self.evidence, self.rounds, self.sequence, self.link, self.meeting)
-        self._peer = PeerDialling(setup, self.meeting, self.handshake, self.check_peer)
+        self.actor = Actor(self.inbox, self.evidence, self.rounds, self.sequence, self.link, self.agreement)
+        self._peer = PeerDialling(setup, self.agreement, self.handshake, self.check_peer)
         self.requests = RequestHandler(setup, self.records, self.rounds, self.inbox)
         self.clients = ClientConnections(
             self.requests.longest_bulk,

@@ -115,7 +115,7 @@ class RequestHandler:
         except StoreLostError:
             raise  # a server that cannot store what it acknowledges must end
         except StorageError as error:
-            raise self._no_room(error) from error
+            raise self._storage_refusal(error) from error
         run.quota.begin_arriving(client)
         begun = BegunRequest(run, client, message, wanted)
         try:
@@ -194,9 +194,9 @@ class RequestHandler:
         except StoreLostError:
             raise  # a server that cannot store what it acknowledges must end
         except StorageError as error:
-            return self._no_room(error).message, NOTHING
+            return self._storage_refusal(error).message, NOTHING
 
-    def _no_room(self, error: StorageError) -> RequestRefusedError:
+    def _storage_refusal(self, error: StorageError) -> RequestRefusedError:
         """What a client is told of a server that cannot store, whose operator is told why."""
         self._setup.observe(Warned(about="store", explanation=str(error)))
         return RequestRefusedError.because("busy", "the server cannot store anything at present", RETRY_AFTER)

@@ -13,11 +13,19 @@ from fsl_async.derivation import submission_digest
 from fsl_async.digests import Domain
 from fsl_async.errors import StorageError
 from fsl_async.protocols import epochs, ssa
-from fsl_async.wire.messages import Hint, Receipt, Submit
+from fsl_async.wire.messages import NO_RETRIEVAL, Hint, Receipt, Submit
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes
 from parties.identity.keys import Identity
 from parties.server.admission import Enrolment
-from parties.server.clients.deposits import Deposit, assemble, check_salts, check_seed, keep, session_origin
+from parties.server.clients.deposits import (
+    Deposit,
+    assemble,
+    check_salts,
+    check_seed,
+    keep,
+    session_origin,
+    trees_of,
+)
 from parties.server.inbox import Inbox
 from parties.server.replies import NOTHING, Reply, RequestRefusedError
 from parties.server.round.reading import StoredSubmission
@@ -84,7 +92,7 @@ class Submissions:
             RequestRefusedError: it is not taken.
             StorageError: it could not be stored.
         """
-        trees = Trees.RETRIEVAL if message.query else Trees.OWN
+        trees = trees_of(message)
         layout = Layout.submission(run.config.shape, trees)
         key, query_part = RequestKey(client, "submit", 0), _query_part(run, client, message)
         announced = await assemble(run, key, message.public_digest, deposit, layout)
@@ -93,19 +101,10 @@ class Submissions:
             key, bringing = RequestKey(client, "retrieve", message.query), Layout.retrieval(run.config.shape)
             name = query_part
         tree = await run.records.tree_digest(key, name, bringing)
-        submission = StoredSubmission(
-            client=client,
-            **self._names(run, client, message, announced, tree, message.commitments),
-            **_lying(run, message, deposit),
-            msk=message.seed,
-            commitments=message.commitments,
-            tree=tree,
-            trees=trees,
-            query=message.query,
-            query_part=query_part,
-            part=announced,
-            dense_salt=message.dense_salt,
+        origin = StoredOrigin(
+            msk=message.seed, commitments=message.commitments, tree=tree, trees=trees, protocol=run.config.protocol
         )
+        submission = self._stored(run, client, message, deposit, announced, origin, query_part)
         return await self._receipt(run, submission, epochs.Brought(run.config.epoch, announced))
 
     async def hint(self, run: RoundRun, client: str, message: Hint, deposit: Deposit | None) -> Reply:
@@ -118,36 +117,49 @@ class Submissions:
         session = await session_origin(self._sessions, run, client, message)
         layout = Layout.submission(run.config.shape, Trees.SESSION)
         announced = await assemble(run, RequestKey(client, "submit", 0), message.public_digest, deposit, layout)
-        submission = StoredSubmission(
-            client=client,
-            **self._names(run, client, message, announced, session.tree, session.commitments),
-            **_lying(run, message, deposit),
-            msk=session.msk,
-            commitments=session.commitments,
-            tree=session.tree,
-            trees=Trees.SESSION,
-            query=0,
-            query_part=b"",
-            part=announced,
-            dense_salt=message.dense_salt,
-        )
+        submission = self._stored(run, client, message, deposit, announced, session)
         return await self._receipt(run, submission, epochs.Hinted(run.config.epoch, announced))
 
-    def _names(
+    def _stored(
         self,
         run: RoundRun,
         client: str,
         message: Submit | Hint,
+        deposit: Deposit | None,
         announced: bytes,
-        tree: bytes,
-        commitments: tuple[bytes, bytes],
-    ) -> dict[str, bytes]:
-        """A submission's digest, and the binding of its bound; that the announced digest is the part's is checked."""
-        identity = self._enrolment.identity(client).digest()
-        named = run.round_id, identity, announced, tree, commitments
+        origin: StoredOrigin,
+        query_part: bytes = b"",
+    ) -> StoredSubmission:
+        """A submission as it is stored; that the announced digest is the part's is checked.
+
+        Args:
+            run: the round.
+            client: whose submission it is.
+            message: its message.
+            deposit: what it has brought to its carrier, which alone has its private bulk.
+            announced: the digest of its public part.
+            origin: the seeds of its trees.
+            query_part: the digest of the retrieval's public part that has brought them.
+        """
+        identity, shape = self._enrolment.identity(client).digest(), run.config.shape
+        named = run.round_id, identity, announced, origin.tree, origin.commitments
         of_dense, of_bound = message.dense_salt + message.dense_digest, message.bound_salt + message.bound_digest
         bind = binding(*named, message.dense_digest, message.dense_salt, message.bound_salt) if of_bound else b""
-        return {"name": submission_digest(*named, of_dense, of_bound), "bind": bind}
+        return StoredSubmission(
+            client=client,
+            name=submission_digest(*named, of_dense, of_bound),
+            msk=origin.msk,
+            commitments=origin.commitments,
+            tree=origin.tree,
+            trees=trees_of(message),
+            query=message.query if isinstance(message, Submit) else NO_RETRIEVAL,
+            query_part=query_part,
+            part=announced,
+            dense_salt=message.dense_salt,
+            bind=bind,
+            dense=message.dense_digest if deposit is not None and dense_bytes(shape) else b"",
+            private=message.bound_digest if deposit is not None and private_bytes(shape) else b"",
+        )
 
     async def _receipt(
         self,
@@ -180,15 +192,6 @@ class Submissions:
             raise RequestRefusedError.because("round-closed", "the round closed before the submission was in")
         signature = self._identity.sign(Domain.RECEIPT, run.round_id, client.encode(), name)
         return Receipt(round_id=run.round_id, digest=name, signature=signature), NOTHING
-
-
-def _lying(run: RoundRun, message: Submit | Hint, deposit: Deposit | None) -> dict[str, bytes]:
-    """Under which digests a submission's private bulk lies here: its carrier alone has any."""
-    shape = run.config.shape
-    return {
-        "dense": message.dense_digest if deposit is not None and dense_bytes(shape) else b"",
-        "private": message.bound_digest if deposit is not None and private_bytes(shape) else b"",
-    }
 
 
 def _query_part(run: RoundRun, client: str, message: Submit) -> bytes:

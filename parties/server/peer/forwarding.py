@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from functools import partial
 
 from fsl_async.bounds import verifier_bytes
-from fsl_async.config import RoundConfig
 from fsl_async.task import LARGEST_CLIENTS, ProtocolName, Task
 from fsl_async.union import union_task
 from fsl_async.wire.codec import bulk_overhead
 from fsl_async.wire.messages import Forward
 from fsl_async.wire.peer_lists import LONGEST_PACKED_NAME
 from fsl_async.wire.pieces import list_bytes, longest_piece
-from fsl_async.wire.public_part import Layout, counts_bytes
+from fsl_async.wire.public_part import counts_bytes
 from parties.compute import ComputeLane
 from parties.outcome import ENTRY_BYTES
-from parties.server.clients.deposits import Deposit, named, wrong_form
+from parties.server.clients.deposits import named, wrong_form
 from parties.server.round.reading import layouts_of
 from parties.server.round.run import RoundRun
 from parties.server.store_layout import RequestKey
@@ -73,8 +71,9 @@ async def take_in(run: RoundRun, message: Forward, bulk: memoryview, lane: Compu
     """
     if not has_place(run, message.client, known=known):
         return Forwarded(message, len(bulk), None)
-    key, layout = RequestKey(message.client, message.purpose, message.query), layout_of(run.config, message, len(bulk))
-    part, wrong = await lane.run(partial(looked_through, run.config.shape, layout, bulk))
+    key, shape = RequestKey(message.client, message.purpose, message.query), run.config.shape
+    layout = next(layout for layout in layouts_of(shape, message.purpose) if layout.size == len(bulk))  # all lie alike
+    part, wrong = await lane.run(lambda: (named(layout, bulk), wrong_form(shape, layout, bulk)))
     name = part.part
     if run.requests.wants(key, name) or run.records.awaits(key, name):
         run.records.note_tree(key, name, part.tree)
@@ -97,11 +96,6 @@ def has_place(run: RoundRun, client: str, *, known: bool) -> bool:
     return False
 
 
-def looked_through(shape: Task, layout: Layout, part: memoryview) -> tuple[Deposit, str]:
-    """A forwarded part's digests, and what is wrong with its form: work for a lane."""
-    return named(layout, part), wrong_form(shape, layout, part)
-
-
 def objection(run: RoundRun, message: Forward, size: int) -> str | None:
     """What is wrong with a public part that the other server sends; none where nothing is."""
     config = run.config
@@ -117,11 +111,6 @@ def objection(run: RoundRun, message: Forward, size: int) -> str | None:
     if size not in sizes:
         return f"forwards a {message.purpose} of {size} bytes, the round implies {sorted(sizes)}"
     return None
-
-
-def layout_of(config: RoundConfig, message: Forward, size: int) -> Layout:
-    """How a public part lies to which there is no objection; parts of one size lie alike, as far as digests go."""
-    return next(layout for layout in layouts_of(config.shape, message.purpose) if layout.size == size)
 
 
 def longest_peer_message(task: Task) -> int:

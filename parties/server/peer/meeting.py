@@ -48,7 +48,7 @@ from transport import (
 )
 
 
-class Meeting:
+class PeerAgreement:
     """What this server makes of the other one while they are connected.
 
     Args:
@@ -162,7 +162,7 @@ class PeerDialling:
 
     Args:
         setup: what this server is made of.
-        meeting: tells the operator why the two do not meet.
+        agreement: tells the operator why the two do not meet.
         handshake: says what this server brings to a handshake.
         check: judges what the other one says of itself.
     """
@@ -170,12 +170,12 @@ class PeerDialling:
     def __init__(
         self,
         setup: ServerSetup,
-        meeting: Meeting,
+        agreement: PeerAgreement,
         handshake: Callable[[], HandshakeSettings],
         check: CheckPayload,
     ) -> None:
         self._setup = setup
-        self._meeting = meeting
+        self._agreement = agreement
         self._handshake = handshake
         self._check = check
 
@@ -190,7 +190,7 @@ class PeerDialling:
         try:
             return await setup.transport.dial(setup.peer_address, setup.peer.channel, self._handshake(), self._check)
         except LASTING as error:
-            self._meeting.cannot_meet(f"{setup.peer_name} cannot be met: {error}")
+            self._agreement.cannot_meet(f"{setup.peer_name} cannot be met: {error}")
             raise
 
     async def dial_patiently(self) -> Channel:
@@ -202,10 +202,10 @@ class PeerDialling:
         try:
             return await self.dial()
         except MisuseError as error:
-            self._meeting.cannot_meet(f"{error}; {self._setup.name} waits until it does")
+            self._agreement.cannot_meet(f"{error}; {self._setup.name} waits until it does")
             raise ChannelError(str(error)) from error
         except RefusedError as error:
-            self._meeting.cannot_meet(f"{self._setup.peer_name} refuses the link: {error.reason}")
+            self._agreement.cannot_meet(f"{self._setup.peer_name} refuses the link: {error.reason}")
             raise
 
 

@@ -77,25 +77,12 @@ class RequestAssembly:
 
     def has_public(self, key: RequestKey, part: bytes) -> bool:
         """Whether the public part with that digest has come before."""
-        match self._state(key):
-            case assembly.PublicOnly(public_digest=known) | assembly.Assembled(public_digest=known):
-                return known == part
-            case assembly.Mismatched(received=known):
-                return known == part
-            case _:
-                return False
+        return _come(self._state(key)) == part
 
     def forwarded(self) -> list[KnownPart]:
         """The public parts of the other server's clients that have come, also those that were not announced."""
-        found = []
-        for key, state in self._requests.items():
-            if self._carried(key.client):
-                match state:
-                    case assembly.PublicOnly(public_digest=part) | assembly.Assembled(public_digest=part):
-                        found.append(KnownPart(key, part))
-                    case assembly.Mismatched(received=part):
-                        found.append(KnownPart(key, part))
-        return found
+        came = {key: _come(state) for key, state in self._requests.items() if self._carried(key.client)}
+        return [KnownPart(key, part) for key, part in came.items() if part is not None]
 
     def has_place(self, client: str) -> bool:
         """Whether there is a place for what the peer forwards for a client; it is held until the client comes."""
@@ -198,3 +185,15 @@ class RequestAssembly:
             explanation = f"{key.purpose} {key.query}: other content came before; a repeat must be the same bytes"
             known = assembly.known_digest(state)
             raise ContradictionError("conflict", explanation, "two-contents", known, event.public_digest) from error
+
+
+def _come(state: assembly.Assembly) -> bytes | None:
+    """The digest of the public part that has come; None where none has."""
+    match state:
+        case (
+            assembly.PublicOnly(public_digest=part)
+            | assembly.Assembled(public_digest=part)
+            | assembly.Mismatched(received=part)
+        ):
+            return part
+    return None

@@ -1205,7 +1205,7 @@ GUARDS = (
     Guard(
         "nobody listens to a server whose store is behind",
         ACTOR,
-        "case Heard() | Forwarded() if not self._meeting.listens:",
+        "case Heard() | Forwarded() if not self._agreement.listens:",
         "case Heard() | Forwarded() if False:",
         (MEETING,),
     ),
