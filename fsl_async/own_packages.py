@@ -8,10 +8,11 @@ then fail on some missing name fails here, with both places and what to do.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
 HOME = Path(__file__).parent.parent
 
@@ -35,14 +36,15 @@ def require_own(name: str) -> None:
     )
 
 
-def own_package(name: str) -> ModuleType:
-    """Import the package of that name that was installed with this one.
+def passed_on(name: str) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
+    """The `__all__`, `__getattr__` and `__dir__` of a module that has the names of that package.
 
     Raises:
         ImportError: see `require_own`.
     """
     require_own(name)
-    return import_module(name)
+    package = import_module(name)
+    return list(package.__all__), partial(getattr, package), lambda: list(package.__all__)
 
 
 def _found(name: str) -> str:

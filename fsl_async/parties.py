@@ -5,17 +5,6 @@
 Where another package hides ours, this import says so, with both places; see docs/adr/0016.
 """
 
-from fsl_async.own_packages import own_package
+from fsl_async.own_packages import passed_on
 
-_package = own_package("parties")
-__all__ = list(_package.__all__)
-
-
-def __getattr__(name: str) -> object:
-    """A name of the package."""
-    return getattr(_package, name)
-
-
-def __dir__() -> list[str]:
-    """The package's public names."""
-    return list(__all__)
+__all__, __getattr__, __dir__ = passed_on("parties")

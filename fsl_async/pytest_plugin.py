@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from fsl_async.own_packages import own_package
+from fsl_async.own_packages import require_own
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -168,7 +168,7 @@ def fsl_world(request: pytest.FixtureRequest, fsl_seed: int) -> MakeWorld:
         schedule: Schedule | None = None,
         **options: Any,
     ) -> AsyncIterator[World]:
-        own_package("parties")
+        require_own("parties")
         world = import_module("parties.testing.world").world
 
         async with world(task, model, seed, faults, schedule, **options) as new:
@@ -192,7 +192,7 @@ def fsl_laboratory(request: pytest.FixtureRequest, fsl_seed: int) -> MakeLaborat
         faults: Sequence[FaultBase] = (),
         **options: Any,
     ) -> AsyncIterator[Laboratory]:
-        own_package("parties")
+        require_own("parties")
         laboratory = import_module("parties.testing.lab").laboratory
 
         async with laboratory(actors, machines, seed, faults, **options) as new:

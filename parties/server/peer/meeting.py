@@ -132,13 +132,13 @@ class PeerAgreement:
 
 
 def known(
-    toss: TossRun | None, sample: SampleRun | None, run: RoundRun | None, last: RoundReport | None, settled: int
+    toss: TossRun | None, draw: SampleRun | None, run: RoundRun | None, last: RoundReport | None, settled: int
 ) -> Known:
     """What a server knows.
 
     Args:
         toss: the present round's; none where the server rests.
-        sample: its draw, once it is tossed for; none where everybody takes part.
+        draw: of its clients, once it is tossed for; none where everybody takes part.
         run: the round that is on, once it is tossed for.
         last: the account of the last round that is over; none before the first.
         settled: its number.
@@ -146,7 +146,7 @@ def known(
     if toss is None:
         found = known_at_rest()
     else:
-        found = known_of_toss(toss.state) if sample is None else known_of_sampling(toss.state, sample.state)
+        found = known_of_toss(toss.state) if draw is None else known_of_sampling(toss.state, draw.state)
         found = found if run is None else known_of_round(found, run.state, run.round_id)
     if last is not None:
         found = msgspec.structs.replace(found, last=last.round_id, aborted=isinstance(last.ending, Aborted))
