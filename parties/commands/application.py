@@ -28,8 +28,6 @@ from parties.commands.retrieve import retrieve
 from parties.commands.serve import scheduler, serve, worker
 from parties.commands.submitting import outcome, resume, submit, unite
 
-__all__ = ["app", "main"]
-
 app = App(
     name="fsl-async",
     help="Federated submodel learning on two servers: private retrieval and secure aggregation.",

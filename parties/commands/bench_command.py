@@ -9,8 +9,6 @@ from cyclopts import CycloptsError
 from fsl_async.errors import MisuseError
 from parties.commands.report import FormatFlag, Report, run_plainly
 
-__all__ = ["bench"]
-
 
 def bench(
     *,

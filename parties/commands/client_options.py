@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from fsl_async.task import Task
     from parties.client.client import Client
 
-__all__ = [
-    "AS_ITS_FILE_SAYS",
-    "ClientFlag",
-    "Connecting",
-    "TookTooLongError",
-    "WaitNextFlag",
-    "rows_from",
-    "told_what_it_waits_for",
-    "updates_from",
-]
 
 PATIENT_SECONDS = 5.0
 

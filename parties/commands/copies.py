@@ -11,8 +11,6 @@ from parties.commands.report import FormatFlag, Report, leaving_nothing_behind, 
 if TYPE_CHECKING:
     from parties.deployment.backup import Backup, Restored
 
-__all__ = ["backup", "restore"]
-
 
 def backup(config: Path, target: Path, *, model: Path | None = None, task: str = "", form: FormatFlag = "text") -> int:
     """Copy a server's store, and its clients' bulk if that lies in a folder. The server may be running.

@@ -9,8 +9,6 @@ from cyclopts import Parameter
 
 from parties.commands.report import FormatFlag, Report, run
 
-__all__ = ["demo"]
-
 
 def demo(
     *,

@@ -7,8 +7,6 @@ from pathlib import Path
 from fsl_async.errors import MisuseError
 from parties.commands.report import FormatFlag, Report, run_plainly
 
-__all__ = ["enrol", "keygen"]
-
 
 def keygen(path: Path, *, name: str = "", form: FormatFlag = "text") -> int:
     """Make a party's keys: PATH (secret, readable by its owner only), and PATH with the suffix .pub (public).

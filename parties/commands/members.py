@@ -11,8 +11,6 @@ from cyclopts import App
 from fsl_async.errors import MisuseError
 from parties.commands.report import FormatFlag, Report, run_plainly
 
-__all__ = ["check_public", "clients", "columns", "peers", "short"]
-
 
 def check_public(*paths: Path) -> None:
     """Refuse a file of secret keys where public ones are expected.

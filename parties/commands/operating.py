@@ -16,7 +16,6 @@ from parties.commands.report import Format, FormatFlag, Report, run
 if TYPE_CHECKING:
     from parties.operator.answers import Aborting, Closing, Drawing, LogLevel, TaskRow, TasksAnswer
 
-__all__ = ["log_level", "rounds", "status", "tasks"]
 
 ServerFlag = Annotated[str, Parameter(help="The server's TOML file, or its operator's port as http://host:port.")]
 TaskFlag = Annotated[str, Parameter(help="The task's name; needed where the server has several.")]

@@ -10,8 +10,6 @@ from typing import Literal
 from fsl_async.errors import MisuseError
 from parties.commands.report import FormatFlag, Report, run
 
-__all__ = ["plan"]
-
 
 def plan(
     task: Path | None = None,

@@ -11,8 +11,6 @@ from parties.commands.report import ExitCode, FormatFlag, Report, run
 if TYPE_CHECKING:
     from parties.commands.preflight import Finding
 
-__all__ = ["preflight"]
-
 
 def preflight(config: Path, *, form: FormatFlag = "text") -> int:
     """Check whether a server or a client can start: its file, all files that this names, the host, the other parties.

@@ -34,17 +34,6 @@ from fsl_async.foreign_text import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "ExitCode",
-    "Format",
-    "FormatFlag",
-    "OutOfMemoryError",
-    "Report",
-    "exit_code",
-    "leaving_nothing_behind",
-    "run",
-    "run_plainly",
-]
 
 Format: TypeAlias = Literal["text", "json"]
 

@@ -15,8 +15,6 @@ from parties.commands.client_options import (
 )
 from parties.commands.report import FormatFlag, Report, run
 
-__all__ = ["retrieve"]
-
 WHOLE = "all"
 """What stands for all rows of a sparse block."""
 

@@ -10,8 +10,6 @@ from parties.commands.report import FormatFlag, Report, run
 if TYPE_CHECKING:
     from parties.deployment.process import ServedTask
 
-__all__ = ["scheduler", "serve", "worker"]
-
 
 def serve(config: Path, *, stop_seconds: float | None = None, form: FormatFlag = "text") -> int:
     """Run one server until its last round is over or it is told to stop.

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from parties.client.client import Client
     from parties.outcome import ClientOutcome, SubmissionReceipt
 
-__all__ = ["outcome", "resume", "submit", "unite"]
 
 AT_ONCE_SECONDS = 2.0
 """A server that knows how a round ended says so at once."""

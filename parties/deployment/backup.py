@@ -48,8 +48,6 @@ from parties.storage.sqlite_errors import translated
 from parties.storage.sqlite_file import APPLICATION, connect, copy
 from parties.storage.store import Record, decode_stored
 
-__all__ = ["Backup", "Restored", "back_up", "blobs_beside", "restore"]
-
 MODEL_PREFIX, STATE_PREFIX = "model/", "state/"
 
 

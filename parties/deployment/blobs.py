@@ -23,8 +23,6 @@ from parties.storage.blobs.memory import MemoryBlobs
 from parties.storage.mark import mark_path
 from parties.storage.store import DiskFullError
 
-__all__ = ["blobs_owner", "open_blobs", "open_once", "read_options", "warn_of_missing"]
-
 _log = logging.getLogger("parties.deployment")
 
 WITHOUT_OBJECTS: Final = "bulk in an object store needs obstore: pip install 'fsl-async[objects]'"

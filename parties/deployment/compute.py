@@ -23,7 +23,6 @@ if TYPE_CHECKING:  # what a server without workers never loads
 
     from parties.cluster.cluster import Cluster
 
-__all__ = ["WITHOUT_DASK", "belongs_to", "certificates_of", "checked_files", "cluster_of", "engine_of", "security_of"]
 
 WITHOUT_DASK: Final = "compute.engine = \"dask\" needs Dask: pip install 'fsl-async[dask]'"
 

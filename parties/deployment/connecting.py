@@ -39,8 +39,6 @@ from parties.watch import Watch, silent
 from transport import Kind, Transport
 from transport.needs_trio import NeedsTrio, trio_context
 
-__all__ = ["StateFile", "client_thread", "connect", "connect_blocking", "open_state", "state_beside", "state_file"]
-
 CLOSED = "the client is closed; connect again"
 
 

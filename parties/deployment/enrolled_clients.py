@@ -13,8 +13,6 @@ from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.storage.sqlite_connections import ReadConnection
 
-__all__ = ["list_enrolled"]
-
 
 def list_enrolled(file: ServerFile) -> list[Member]:
     """The clients that have enrolled with a server by themselves, in order; read from its store, running or not.

@@ -43,8 +43,6 @@ from parties.settings.reading import settings
 from parties.settings.task_file import Deployment
 from transport import HandshakeSettings, Kind, Role, Transport
 
-__all__ = ["Host"]
-
 _log = logging.getLogger("parties.serving")
 
 RELOADED = ("log.level",)

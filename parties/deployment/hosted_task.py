@@ -46,8 +46,6 @@ from parties.settings.task_file import Deployment, ServerEntry
 from parties.status import Fingerprints, HostedTaskStatus, PastRound, ServerStatus, TaskState
 from transport import Transport
 
-__all__ = ["Draining", "Ended", "Failed", "HostedTask", "Running", "Starting"]
-
 _log = logging.getLogger("parties.serving")
 
 CLOSING_PATIENCE = 10.0

@@ -38,8 +38,6 @@ from parties.server.clients.retrievals import longest_answer
 from parties.server.limits import ConversationLimits
 from parties.server.round.records import submission_bytes
 
-__all__ = ["PROCESS_BYTES", "message_bytes", "rule_bytes", "server_bytes"]
-
 PROCESS_BYTES = 170 << 20
 """Of the interpreter, the libraries and the compiled kernels, at the start; less later."""
 

@@ -10,8 +10,6 @@ from parties.operator.resources import host_of
 from parties.settings.host_file import HostFile
 from parties.settings.reading import OnDisk
 
-__all__ = ["operator_port", "token_path"]
-
 
 def token_path(file: HostFile) -> Path:
     """Where a server writes its operator's token.

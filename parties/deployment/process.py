@@ -32,8 +32,6 @@ from parties.settings.host_file import HostFile
 from parties.status import HostedTaskStatus, ServerStatus
 from transport import Transport
 
-__all__ = ["Served", "ServedTask", "load_kernels", "serve"]
-
 _log = logging.getLogger("parties.serving")
 
 Ending: TypeAlias = Literal["rounds-over", "stopped"]

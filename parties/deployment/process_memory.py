@@ -26,8 +26,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-__all__ = ["collecting_seldom", "give_back_code", "keep_freed_memory"]
-
 # Of <malloc.h>, whose numbers belong to the binary interface; see mallopt(3).
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3

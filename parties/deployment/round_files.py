@@ -20,8 +20,6 @@ from parties.server.history import SumOf
 from parties.server.server import Server
 from parties.settings.party_file import ServerFile
 
-__all__ = ["RoundFiles"]
-
 
 class RoundFiles:
     """The files of one server.

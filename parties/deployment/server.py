@@ -38,17 +38,6 @@ from parties.watch import Watch, silent
 from transport import Kind, Limits, Transport
 from transport.needs_trio import NeedsTrio
 
-__all__ = [
-    "allowed_rule",
-    "check_rounds",
-    "conversation_limits",
-    "limits_of",
-    "open_store",
-    "own_identity",
-    "server_setup",
-    "starting_model",
-]
-
 _log = logging.getLogger("parties.deployment")
 
 

@@ -13,8 +13,6 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-__all__ = ["forbid_core_dumps", "late_hangups_ignored", "tell_supervisor"]
-
 _log = logging.getLogger("parties.serving")
 
 

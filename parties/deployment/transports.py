@@ -7,8 +7,6 @@ from importlib import import_module
 from fsl_async.errors import MisuseError
 from transport import SocketTransport, Transport
 
-__all__ = ["chosen_transport", "named_transport"]
-
 
 def chosen_transport(given: Transport | None, name: str) -> Transport:
     """The transport that a program gives, or else the one that the party's file names.

@@ -20,8 +20,6 @@ from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook
 from parties.server.admission import Enrolment
 
-__all__ = ["WatchedFile", "watched_clients", "watched_tokens"]
-
 _log = logging.getLogger("parties.serving")
 
 PAUSE = 1.0

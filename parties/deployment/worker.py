@@ -34,8 +34,6 @@ from parties.settings.host_file import HostFile
 from parties.settings.party_file import ServerFile
 from parties.settings.task_file import Deployment
 
-__all__ = ["ComputeServed", "serve_scheduler", "serve_worker"]
-
 _log = logging.getLogger("parties.serving")
 
 Role: TypeAlias = Literal["worker", "scheduler"]

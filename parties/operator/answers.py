@@ -24,30 +24,6 @@ from parties.operator.overview import OperatedProcess, OperatedTask
 from parties.operator.recent_problems import Problem
 from parties.status import Count, HostedTaskStatus, Moment, PastRound, RoundSummary, ServerStatus
 
-__all__ = [
-    "CLIENTS_PER_PAGE",
-    "MOST_ROUNDS",
-    "SHOWN",
-    "VERSION",
-    "Aborting",
-    "Closing",
-    "Drawing",
-    "LogLevel",
-    "Refusal",
-    "RoundAnswer",
-    "RoundsAnswer",
-    "Shown",
-    "StatusAnswer",
-    "TaskRow",
-    "TasksAnswer",
-    "clients_page",
-    "read_answer",
-    "round_answer",
-    "rounds_answer",
-    "status_answer",
-    "tasks_answer",
-]
-
 Version: TypeAlias = Literal[5]
 VERSION: Final = 5
 

@@ -20,8 +20,6 @@ import h11
 import msgspec
 import trio
 
-__all__ = ["Answer", "HttpLimits", "Request", "Response", "as_json", "json_response", "refusal", "serve_http"]
-
 CHUNK = 4_096
 CLOSING_SECONDS = 1.0
 """How long a refused client may take to read the refusal."""

@@ -15,8 +15,6 @@ import trio
 
 from parties.events import Observer, Warned
 
-__all__ = ["ALARM", "INTERVAL", "EventLoopLag"]
-
 INTERVAL = 0.25
 ALARM = 0.05
 """A lag of more than so many seconds is a stall."""

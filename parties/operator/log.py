@@ -26,8 +26,6 @@ from fsl_async.errors import MisuseError
 from parties.operator.log_fields import FAILURE, discreet_record, only_listed
 from parties.operator.log_writer import LogWriter, writer_for
 
-__all__ = ["AUDIT", "LEVELS", "Form", "Log", "about_task", "level_number"]
-
 Form: TypeAlias = Literal["auto", "human", "json"]
 """The form of lines; auto: human on a terminal, otherwise json."""
 

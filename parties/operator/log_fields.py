@@ -24,8 +24,6 @@ import msgspec
 from fsl_async.foreign_text import printable
 from parties.events import RoundSettled, ServerEvent
 
-__all__ = ["FAILURE", "FIELDS", "WITHHELD", "admitted", "discreet_record", "fields_of", "only_listed", "plain_text"]
-
 WITHHELD = "(withheld)"
 FAILURE = "failure"
 """The attribute of a discreet record that holds its exception."""

@@ -23,8 +23,6 @@ from parties.operator.log_fields import fields_of
 from parties.operator.repeats import MINUTE, Repeated, Repeats, Source, network_of
 from parties.status import PastRound
 
-__all__ = ["NAMES_PER_LINE", "EventLog", "Line", "lines_of", "source_of", "structured_logger"]
-
 EVENTS = "parties.happenings"
 """The logger of events that are not for the audit; operators filter by this name."""
 

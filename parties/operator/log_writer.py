@@ -15,8 +15,6 @@ from contextlib import suppress
 from io import UnsupportedOperation
 from typing import Protocol, TextIO
 
-__all__ = ["MOST_WAITING", "LogWriter", "ThreadedWriter", "writer_for"]
-
 MOST_WAITING = 2**22
 """The most bytes of lines that wait to be written."""
 

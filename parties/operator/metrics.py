@@ -37,8 +37,6 @@ from parties.files.disk import room
 from parties.status import BlobsStatus, Note, ServerStatus, TaskState
 from parties.storage.mark import backed_up_at
 
-__all__ = ["CONTENT_TYPE", "EXCLUSIONS", "OTHER", "STATES", "WARNINGS", "Metrics", "exposed"]
-
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OTHER = "other"
 TOSSING = "Tossing"

@@ -22,8 +22,6 @@ from parties.operator.log_lines import EventLog
 from parties.operator.metrics import Metrics
 from parties.operator.recent_problems import Problem, RecentProblems
 
-__all__ = ["ObserverSetup", "OperatorObserver", "no_store_problem"]
-
 
 async def no_store_problem() -> str:
     """The answer of a store that can always be written: no problem."""

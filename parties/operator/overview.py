@@ -9,8 +9,6 @@ from fsl_async.errors import MisuseError
 from parties.operator.observer import OperatorObserver
 from parties.status import HostedTaskStatus, PastRound, ServerStatus
 
-__all__ = ["OneTask", "OperatedProcess", "OperatedTask", "Overview"]
-
 
 class Overview(Protocol):
     """A server as `parties.operator` sees it, besides its events."""

@@ -18,8 +18,6 @@ from parties.operator.answers import Refusal, read_answer
 from parties.operator.token import read_operator_token
 from transport import ForeignPeerError, UnreachableError
 
-__all__ = ["OperatorPort"]
-
 AnswerT = TypeVar("AnswerT")
 
 TIMEOUT = 30.0

@@ -14,8 +14,6 @@ from parties.outcome import Aborted, RoundReport, SumRefused
 from parties.status import Count, Moment, PastRound
 from transport import LookedOnlyError
 
-__all__ = ["MOST_PROBLEMS", "Problem", "RecentProblems", "problem_of"]
-
 MOST_PROBLEMS = 50
 
 

@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_network
 
-__all__ = ["FIRST", "MINUTE", "MOST_SOURCES", "Repeated", "Repeats", "Source", "network_of"]
-
 MINUTE = 60.0
 FIRST = 3
 """So many lines of one kind and source are written in a minute."""

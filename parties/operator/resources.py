@@ -46,8 +46,6 @@ from parties.operator.metrics import CONTENT_TYPE, exposed
 from parties.operator.overview import OperatedProcess, OperatedTask
 from parties.operator.token import OperatorToken
 
-__all__ = ["LONGEST_REASON", "MOST_VIEWERS", "Resources", "host_of"]
-
 LONGEST_REASON = 200
 MOST_VIEWERS = 32
 USUAL_ROUNDS = 200

@@ -17,8 +17,6 @@ from parties.operator.resources import Resources, host_of
 from parties.operator.token import OperatorToken, written_token
 from transport import UnreachableError
 
-__all__ = ["serve_operator"]
-
 TOKEN_RETRY_SECONDS = 5.0
 """How long to wait, on a full disk, before the token is written again."""
 

@@ -25,8 +25,6 @@ from parties.operator.queries import OperatorPort
 from parties.operator.recent_problems import Problem
 from parties.status import EngineStatus, RoundStatus, RoundSummary
 
-__all__ = ["as_text", "round_screen", "rounds_table", "status_screen", "tasks_table", "watch"]
-
 PERIOD = 0.5
 PAST_SHOWN = 8
 PROBLEMS_SHOWN = 5

@@ -19,8 +19,6 @@ from fsl_async.errors import MisuseError, StorageError
 from parties.files.disk import replaced_by
 from parties.storage.store import DiskFullError
 
-__all__ = ["OperatorToken", "read_operator_token", "written_token"]
-
 TOKEN_BYTES = 32
 
 _TOKEN = re.compile(f"[0-9a-f]{{{2 * TOKEN_BYTES}}}")

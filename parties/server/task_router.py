@@ -25,8 +25,6 @@ from parties.server.admission import Enrolment
 from parties.server.setup import ServerSetup
 from transport import Channel, HandshakeSettings, Limits, NoPlace, Observe, Refusal, Service, Transport
 
-__all__ = ["Listening", "TaskRouter"]
-
 PEER_CONNECTIONS = 2
 """Of the other server, for one task: one in use, and one that is about to end it."""
 

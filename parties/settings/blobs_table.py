@@ -10,8 +10,6 @@ import msgspec
 from fsl_async.errors import MisuseError
 from parties.settings.reading import About, InMemory, StoreSetting
 
-__all__ = ["BlobsTable", "check_blobs"]
-
 
 class BlobsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where clients' bulk lies: in a folder, or in an object store."""

@@ -15,8 +15,6 @@ import msgspec
 from fsl_async.errors import MisuseError
 from parties.settings.reading import About, InMemory, StoreSetting
 
-__all__ = ["ComputeTable", "check_compute"]
-
 FILES = ("ca", "certificate", "key")
 
 

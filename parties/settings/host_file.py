@@ -36,22 +36,6 @@ from parties.settings.party_file import (
 from parties.settings.reading import About, OnDisk, from_table, overrides, refuse_strange_variables, settings
 from parties.settings.task_file import Deployment
 
-__all__ = [
-    "COMMON",
-    "WRITTEN",
-    "CommonFile",
-    "HostFile",
-    "Pair",
-    "PartyFile",
-    "TaskTable",
-    "check_keys",
-    "check_number",
-    "check_together",
-    "load_party",
-    "places",
-    "task_settings",
-]
-
 COMMON: Final = ("server", "identity", "listen", "transport", "threads", "limits", "operator", "log")
 """The keys and tables that all tasks share; all others belong to one task."""
 

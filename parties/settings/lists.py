@@ -23,18 +23,6 @@ from parties.files.toml import TableFile, edited
 from parties.identity.keys import PREFIX_DIGITS, PublicIdentity
 from parties.identity.registry import RESERVED
 
-__all__ = [
-    "Member",
-    "ServerRow",
-    "add_clients",
-    "add_server",
-    "list_clients",
-    "list_servers",
-    "revoke_client",
-    "revoke_server",
-    "undo_revocation",
-]
-
 _KEY = re.compile(r"[0-9a-fA-F]{64}")
 _KEY_OR_PREFIX = re.compile(rf"({_KEY.pattern}|[0-9a-fA-F]{{{PREFIX_DIGITS}}})…?")
 

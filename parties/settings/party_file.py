@@ -21,18 +21,6 @@ from parties.settings.compute_table import ComputeTable, check_compute
 from parties.settings.reading import About, OnDisk, StoreSetting, from_table, overrides, refuse_strange_variables
 from transport.socket_transport import check_address
 
-__all__ = [
-    "KINDS",
-    "ClientFile",
-    "LimitsTable",
-    "LogTable",
-    "OperatorTable",
-    "RoundsTable",
-    "ServerFile",
-    "check_tables",
-    "refuse_task_file",
-]
-
 HOUR, DAY, YEAR = 3_600, 86_400, 31_536_000
 TIB = 2**40
 

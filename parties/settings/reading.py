@@ -25,20 +25,6 @@ import msgspec
 from fsl_async.errors import MisuseError
 from parties.files.toml import read_toml
 
-__all__ = [
-    "PREFIX",
-    "About",
-    "InMemory",
-    "OnDisk",
-    "Setting",
-    "StoreSetting",
-    "from_table",
-    "load",
-    "overrides",
-    "refuse_strange_variables",
-    "settings",
-]
-
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 PREFIX = "FSL_ASYNC_"

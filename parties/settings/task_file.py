@@ -12,8 +12,6 @@ from fsl_async.task import Task
 from parties.identity.keys import PublicIdentity
 from parties.settings.reading import load
 
-__all__ = ["Deployment", "RevokedKeys", "ServerEntry"]
-
 
 class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A server's public entry; the operator's name is for people."""

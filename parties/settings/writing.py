@@ -13,8 +13,6 @@ import msgspec
 from fsl_async.task import Task
 from parties.identity.keys import PublicIdentity
 
-__all__ = ["free_addresses", "to_toml", "write_deployment"]
-
 
 def write_deployment(
     folder: Path,

@@ -29,8 +29,6 @@ from parties.commands.plan.calibration import save_constants
 from parties.commands.plan.view import aligned
 from parties.commands.report import Report
 
-__all__ = ["calibrate_into", "calibrated"]
-
 REPETITIONS = 3
 TINY = Case(rows=2**10, select=8, bits=64)
 NARROW = Case(rows=2**19, select=5_243, bits=64)

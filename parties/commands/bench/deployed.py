@@ -31,8 +31,6 @@ from parties.files.models import load_model, save_model
 from parties.identity.keys import Identity
 from parties.settings.writing import free_addresses, to_toml, write_deployment
 
-__all__ = ["LARGE", "SERVERS", "SMALL", "Deployed", "RoundTaken", "Size", "lay_out", "started", "take_rounds"]
-
 SERVERS = ("S0", "S1")
 LAST_LINES = 12
 STARTING_SECONDS = 120.0

@@ -46,8 +46,6 @@ from parties.commands.plan.server_view import count_text, server_details
 from parties.commands.preflight.host import MEMINFO, total_and_free_memory
 from parties.commands.report import Report
 
-__all__ = ["Asked", "Work", "say_what_this_host_does", "sentence", "work_of_a_client"]
-
 REPETITIONS = 5
 MOST_TOGETHER = 16
 MEGABIT = 1e6

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from fsl_async.errors import MisuseError
 
-__all__ = ["Spent", "cores", "memory_of", "processor", "require_proc", "run_all", "spent_by", "this_machine"]
-
 
 def run_all(jobs: Sequence[Callable[[], object]], threads: int) -> None:
     """Run jobs in a number of threads; with one thread, in this one."""

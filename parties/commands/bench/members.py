@@ -31,8 +31,6 @@ from parties.settings.task_file import Deployment
 from parties.watch import silent
 from transport import Kind, TcpTransport
 
-__all__ = ["name_of", "update_of"]
-
 SPREAD = 2**12
 
 PATIENCE = 900.0

@@ -14,8 +14,6 @@ from parties.commands.bench.members import name_of
 from parties.storage.blobs.blobs import Blobs
 from parties.storage.blobs.folder import FolderBlobs
 
-__all__ = ["LARGE_PART", "SMALL_PART", "Stored", "store_in_folder", "stored_at"]
-
 SMALL_PART, LARGE_PART = 82_552, 2_073_904
 """Public parts: m = 2^15, k = 256, and m = 2^20, k = 10,486; l = 64, verified."""
 

@@ -27,19 +27,6 @@ from fsl_async.server.retrieval import Query
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.commands.bench.machine import run_all
 
-__all__ = [
-    "Case",
-    "Client",
-    "Options",
-    "add_together",
-    "aes_per_leaf",
-    "aes_spent_per_leaf",
-    "aggregate",
-    "client_of",
-    "clients_of",
-    "expected",
-]
-
 Rows = npt.NDArray[np.uint32]
 
 SEED = 2024

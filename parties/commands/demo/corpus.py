@@ -22,8 +22,6 @@ import numpy as np
 
 from fsl_async.errors import MisuseError
 
-__all__ = ["CHAPTERS", "Corpus", "Excerpt", "load"]
-
 Item = TypeVar("Item")
 
 # Title of the chapter -> its pages among the topics: the division of the manual's own table of contents.

@@ -29,19 +29,6 @@ from fsl_async.errors import MisuseError
 from fsl_async.task import Dense, Sparse
 from parties.commands.demo.corpus import CHAPTERS, Corpus, Excerpt
 
-__all__ = [
-    "BLOCKS",
-    "LARGEST_DELTA",
-    "Learner",
-    "Model",
-    "accuracy",
-    "initial_model",
-    "majority",
-    "telling_words",
-    "train_in_the_clear",
-    "updated",
-]
-
 Rows = npt.NDArray[np.uint32]
 Weights = npt.NDArray[np.float32]
 Deltas = npt.NDArray[np.float64]

@@ -31,8 +31,6 @@ from parties.files.models import load_model, save_model
 from parties.identity.keys import Identity
 from parties.settings.writing import free_addresses, write_deployment
 
-__all__ = ["in_processes", "write_cluster"]
-
 SERVERS = ("S0", "S1")
 PARTIES = (sys.executable, "-m", "parties")
 WORKING = (("scheduler",), ("worker",), ("worker",))

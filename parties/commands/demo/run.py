@@ -35,8 +35,6 @@ from parties.commands.report import Report
 from parties.compute import InlineLane
 from parties.simulation.network import simulate
 
-__all__ = ["run_demo"]
-
 MOST_CLIENTS = 64
 
 

@@ -14,8 +14,6 @@ from fsl_async.task import Task
 from parties.client.client import Client
 from parties.commands.demo.learner import BLOCKS, Learner, Model
 
-__all__ = ["PHASES", "RING", "Summary", "demo_task", "take_part"]
-
 RING = Ring(64, fraction_bits=24)
 PHASES = ("retrieve", "train", "submit", "aggregate")
 

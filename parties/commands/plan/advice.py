@@ -15,8 +15,6 @@ from fsl_async.server_rules import optimizer_arrays
 from parties.commands.plan.figures import Assumptions, Crossover, Figures, Transfer, percent, size
 from parties.deployment.memory_need import rule_bytes
 
-__all__ = ["SETTINGS", "Advice"]
-
 SETTINGS: Mapping[Name, dict[str, str]] = {
     Name.BASIC: {"selection": "adaptive", "alignment": "all"},
     Name.MEGA: {"selection": "adaptive", "alignment": "all"},

@@ -18,8 +18,6 @@ from parties.commands.plan.figures import Assumptions, size
 from parties.commands.plan.plan import figures, framed, statement_bytes
 from parties.commands.report import Report
 
-__all__ = ["plan_alone"]
-
 UNIT = {"psr": "retrieval", "psu": "union"}
 
 

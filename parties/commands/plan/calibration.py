@@ -34,8 +34,6 @@ from fsl_async.task import Sparse, Task
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.files.disk import replaced_by
 
-__all__ = ["TYPICAL", "Speeds", "load_constants", "measure", "save_constants"]
-
 BLOCK = "rows"
 ROWS = 2**18
 WIDE_ROWS = 2**16

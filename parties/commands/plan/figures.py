@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from fsl_async.errors import MisuseError
 from parties.commands.plan.calibration import Speeds
 
-__all__ = ["Assumptions", "Crossover", "Figures", "Transfer", "percent", "size"]
-
 
 @dataclass(frozen=True)
 class Assumptions:

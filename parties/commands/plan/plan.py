@@ -39,24 +39,6 @@ from parties.outcome import Done, RoundReport
 from parties.statement import Statement
 from transport.records import wire_size
 
-__all__ = [
-    "Costed",
-    "Plan",
-    "Security",
-    "asked_variant",
-    "check_dtype",
-    "crossover",
-    "figures",
-    "framed",
-    "make_plan",
-    "question_about",
-    "question_of",
-    "result_of",
-    "statement_bytes",
-    "with_rows",
-    "with_whole_blocks",
-]
-
 Security = Literal["verified", "semi-honest"]
 
 LARGEST_BULK = 2**32 - 1

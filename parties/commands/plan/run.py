@@ -23,9 +23,6 @@ from parties.commands.report import Report
 from parties.files.toml import read_toml
 from parties.settings.reading import from_table
 
-__all__ = ["question_from", "read_task", "run_plan", "run_server_plan", "task_from"]
-
-
 BLOCK: dict[str, Any] = {"rows": 2**20, "select": 10_486, "width": 1, "bits": 64, "security": "verified"}
 """The block that is planned by default: the paper's largest case, with 1 % of the rows selected."""
 

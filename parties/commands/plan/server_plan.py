@@ -31,8 +31,6 @@ from fsl_async.task import Task
 from parties.commands.plan.workers_plan import WorkersPlan, plan_workers, result_of_workers
 from parties.deployment.memory_need import message_bytes, server_bytes
 
-__all__ = ["Rooms", "ServerPlan", "Step", "plan_server", "result_of_server"]
-
 MOST_STEPS = 5
 LEAST_GAIN = 1.02
 """A step that does not gain so much is none."""

@@ -11,8 +11,6 @@ from parties.commands.plan.server_plan import ServerPlan
 from parties.commands.plan.view import aligned
 from parties.commands.plan.workers_plan import WorkersPlan
 
-__all__ = ["count_text", "server_details", "server_text"]
-
 
 def server_text(plan: ServerPlan) -> str:
     """The plan as text."""

@@ -15,8 +15,6 @@ from parties.commands.plan.advice import SETTINGS
 from parties.commands.plan.figures import Assumptions, percent, size
 from parties.commands.plan.plan import Costed, Plan, crossover, framed, question_of
 
-__all__ = ["aligned", "compare_with_paper", "draw", "paper_text", "text_of"]
-
 PAPER_ROWS = 2**20
 PAPER_BITS = 128
 POINTS = 33

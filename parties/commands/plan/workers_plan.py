@@ -10,8 +10,6 @@ from fsl_async.costs.scaling import Constants, Host, Limit, Load, capacity, work
 from fsl_async.costs.workers import MOST_WORKERS, Workers
 from fsl_async.errors import MisuseError
 
-__all__ = ["Needed", "WorkersPlan", "plan_workers", "read_workers", "result_of_workers"]
-
 
 @dataclass(frozen=True)
 class Needed:

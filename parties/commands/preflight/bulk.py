@@ -14,8 +14,6 @@ from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.settings.task_file import Deployment
 
-__all__ = ["blobs"]
-
 PASSING: Final = {"tmpfs", "ramfs"}
 """File systems in memory, which lose everything with their host."""
 

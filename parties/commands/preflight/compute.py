@@ -21,8 +21,6 @@ from parties.deployment.compute import certificates_of, cluster_of
 from parties.settings.party_file import ServerFile
 from parties.settings.task_file import Deployment
 
-__all__ = ["certificates", "confinement", "workers"]
-
 ANSWER_SECONDS = 60.0
 """A worker that computes takes a while to answer."""
 

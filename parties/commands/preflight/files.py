@@ -29,21 +29,6 @@ from parties.settings.task_file import Deployment
 from parties.storage.sqlite_file import LONGEST_LOG_BYTES, log_bytes
 from parties.storage.sqlite_store import SqliteStore
 
-__all__ = [
-    "admission",
-    "client_keys",
-    "disk",
-    "disk_for_all",
-    "is_running",
-    "key_folder",
-    "model",
-    "model_bytes",
-    "own_keys",
-    "state",
-    "store",
-    "token",
-]
-
 ORDINARY_MINIMUM = 16
 MODEL_COPIES = 2  # the file is written beside the one that it replaces
 

@@ -15,8 +15,6 @@ from typing import TypeAlias, TypeVar
 from fsl_async.errors import FslError
 from parties.commands.report import ExitCode, exit_code
 
-__all__ = ["Check", "Doubt", "Finding", "Verdict", "found", "loaded", "passed"]
-
 ValueT = TypeVar("ValueT")
 
 Check: TypeAlias = Callable[[], Awaitable[str]]

@@ -36,19 +36,6 @@ from transport import (
 )
 from transport.unix import SCHEME
 
-__all__ = [
-    "blocks_of",
-    "clock",
-    "descriptors",
-    "host_and_port",
-    "listened_once",
-    "listening",
-    "memory",
-    "operator_port",
-    "total_and_free_memory",
-    "transport",
-]
-
 MEMINFO = Path("/proc/meminfo")
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 TIMESYNC = Path("/run/systemd/timesync/synchronized")

@@ -20,8 +20,6 @@ from parties.settings.task_file import Deployment
 from transport import HandshakeSettings, HandshakeTimeoutError, Kind, Role, UnreachableError
 from transport.unix import SCHEME
 
-__all__ = ["acceptance", "operators", "separation", "server"]
-
 PATIENCE = 10.0
 LOOPBACK = "127.0.0.1"
 

@@ -20,8 +20,6 @@ from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.reading import overrides
 from parties.settings.task_file import Deployment
 
-__all__ = ["preflight"]
-
 
 async def preflight(config: Path, environment: Mapping[str, str] = os.environ) -> list[Finding]:
     """Check all that a server's or a client's file names, and the other parties.

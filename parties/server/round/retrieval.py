@@ -22,8 +22,6 @@ from parties.server.replies import RequestRefusedError
 from parties.server.round.engine import Answers, Asked
 from parties.server.round.records import RoundRecords
 
-__all__ = ["Answered", "Passes", "PassesInProcess", "RetrievalBatcher", "in_rows"]
-
 QUERIES_PER_PASS = 16
 PASS_BYTES = 2**26
 """The most bytes of answers that one pass makes, unless a single answer is longer."""
