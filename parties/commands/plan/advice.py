@@ -119,6 +119,7 @@ class Advice:
             self._if_fixed(),
             self._of_the_union(),
             self._of_the_optimizer(),
+            self._of_slack(),
             outlook(self.question.asked, self.question.rounds),
         )
         return tuple(sentence for sentence in sentences if sentence)
@@ -190,6 +191,12 @@ class Advice:
                 f"because {why}."
             )
         return f'alignment="union" does not pay with {rows}: {sent}, because {why}, and {took}.'
+
+    def _of_slack(self) -> str:
+        task, clients = self.question.asked, self.question.clients
+        if task.protocol == "psr" or clients > task.quorum:
+            return ""
+        return f"A round of {clients:,} needs all of them: one not counted aborts it. Leave slack above min_clients."
 
     def _of_the_optimizer(self) -> str:
         task = self.question.asked

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fsl_async import Adam, Momentum, Ring, Sparse, Task
@@ -416,13 +417,15 @@ def test_what_is_no_task_to_plan_is_refused(
     assert "cannot be read" in err
 
 
-def test_what_an_optimizer_keeps_is_said() -> None:
+def test_what_an_optimizer_keeps_is_said_and_where_a_round_has_no_slack() -> None:
     block, ring = Sparse("items", rows=10_000, width=8, select=50), Ring(64, fraction_bits=24)
+    crowd = Task(name="t", blocks=[block], ring=ring, apply="mean", max_clients=16)
     for optimizer, words in (
         (Adam(0.1), "Adam keeps 2 float64 for each weight: on each server 1.221 MiB in the store"),
         (Momentum(1.0), "Momentum keeps 1 float64 for each weight: on each server 625 KiB in the store"),
         (None, ""),
     ):
-        made = Task(name="t", blocks=[block], ring=ring, apply="mean", optimizer=optimizer)
+        made = msgspec.structs.replace(crowd, optimizer=optimizer, max_clients=16 + bool(optimizer))
         why = make_plan(question_about(made, clients=0, rounds=1, union=0, dtype="f4"), HOME).why
         assert [words in sentence for sentence in why if "optimizer" in sentence] == [True] * bool(optimizer)
+        assert any("Leave slack" in sentence for sentence in why) == (optimizer is None)
