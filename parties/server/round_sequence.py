@@ -111,11 +111,7 @@ class RoundSequence:
     def wind_up(self) -> None:
         """Open no further round, and let the other server not miss this one for a while."""
         self._is_winding_up = True
-        self._say_farewell()
-
-    def _say_farewell(self) -> None:
-        if self._is_winding_up:
-            self._link.post(farewell("busy", self._link.peer, f"{self._setup.name} stops, as its operator wants"))
+        self._link.post(farewell("busy", self._link.peer, f"{self._setup.name} stops, as its operator wants"))
 
     async def move_on(self) -> None:
         """When a round is settled, begin the next."""
@@ -203,7 +199,8 @@ class RoundSequence:
             self._sample.resend()
         if self._rounds.running is not None:
             self._rounds.running.meet()
-        self._say_farewell()
+        if self._is_winding_up:
+            self.wind_up()
 
     def known(self) -> Known:
         """What this server knows, for when the servers meet."""

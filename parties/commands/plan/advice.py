@@ -193,10 +193,9 @@ class Advice:
         return f'alignment="union" does not pay with {rows}: {sent}, because {why}, and {took}.'
 
     def _of_slack(self) -> str:
-        task, clients = self.question.asked, self.question.clients
-        if task.protocol == "psr" or clients > task.quorum:
-            return ""
-        return f"A round of {clients:,} needs all of them: one not counted aborts it. Leave slack above min_clients."
+        clients, task = self.question.clients, self.question.asked
+        words = f"A round of {clients:,} needs all of them: one not counted aborts it. Leave slack above min_clients."
+        return words if task.protocol != "psr" and clients <= task.quorum else ""
 
     def _of_the_optimizer(self) -> str:
         task = self.question.asked
