@@ -23,7 +23,7 @@ _HANDSHAKES_SHARE = 8
 
 async def accept(
     listening: trio.SocketListener, origin: Callable[[trio.SocketStream], str]
-) -> tuple[trio.abc.Stream, str]:
+) -> tuple[trio.SocketStream, str]:
     """Returns the next connection to a listening socket, and what limits count it under.
 
     Args:

@@ -66,7 +66,7 @@ class TcpTransport(Transport):
         async with trio.open_nursery() as nursery:
             for socket in sockets:
                 nursery.start_soon(_serve, listener, socket)
-            task_status.started(_join(host, sockets[0].socket.getsockname()[1]))
+            task_status.started(join_address(host, sockets[0].socket.getsockname()[1]))
 
 
 async def _serve(listener: Listener, socket: trio.SocketListener) -> None:
@@ -85,10 +85,10 @@ async def _bind(host: str, port: int) -> list[trio.SocketListener]:
     try:
         sockets = await trio.open_tcp_listeners(port, host=host)
     except UnicodeError as error:
-        raise _no_host(_join(host, port), error) from error
+        raise _no_host(join_address(host, port), error) from error
     except OSError as error:
         raise UnreachableError(
-            f"cannot listen at {_join(host, port)} ({error}); is the address this host's, is the port free?"
+            f"cannot listen at {join_address(host, port)} ({error}); is the address this host's, is the port free?"
         ) from error
     if port == 0:
         for superfluous in sockets[1:]:
@@ -132,5 +132,6 @@ def _no_host(address: str, error: UnicodeError) -> MisuseError:
     return MisuseError(f"{address!r} is not an address: its host is not the name of one ({error})")
 
 
-def _join(host: str, port: int) -> str:
+def join_address(host: str, port: int) -> str:
+    """Makes an address of a host and a port."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -7,7 +7,6 @@ disconnected, without effect on other clients. `parties.operator.resources` deci
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -20,12 +19,12 @@ import h11
 import msgspec
 import trio
 
+from transport.sockets import accept
+
 CHUNK = 4_096
 CLOSING_SECONDS = 1.0
 """How long a refused client may take to read the refusal."""
 
-_ACCEPT_AGAIN = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED}
-_ACCEPT_PAUSE = 0.1
 
 ALWAYS: Mapping[str, str] = {
     "Cache-Control": "no-store",
@@ -131,7 +130,8 @@ async def serve_http(sockets: list[trio.SocketListener], answer: Answer, limits:
         async with socket:
             while True:
                 await free.acquire()
-                nursery.start_soon(serve_and_release, await _accept(socket))
+                stream, _ = await accept(socket, repr)
+                nursery.start_soon(serve_and_release, stream)
 
     async with trio.open_nursery() as nursery:
         for socket in sockets:
@@ -236,16 +236,6 @@ class _Connection:
             await self._stream.send_all(data)
         if timeout.cancelled_caught:
             raise trio.BrokenResourceError("the client does not read its response")
-
-
-async def _accept(socket: trio.SocketListener) -> trio.SocketStream:
-    while True:
-        try:
-            return await socket.accept()
-        except OSError as error:
-            if error.errno not in _ACCEPT_AGAIN:
-                raise
-            await trio.sleep(_ACCEPT_PAUSE)
 
 
 def _read(head: h11.Request, body: bytes) -> Request:

@@ -148,7 +148,7 @@ class Resources:
 
     def _addresses_this_host(self, header: str) -> bool:
         host = host_of(header)
-        return host in self._hosts or _is_address(host)
+        return host in self._hosts or is_address(host)
 
     def _task(self, request: Request) -> OperatedTask:
         """The task that a request is about.
@@ -341,7 +341,8 @@ def host_of(header: str) -> str:
     return (match[1] or match[2]).lower() if match else ""
 
 
-def _is_address(host: str) -> bool:
+def is_address(host: str) -> bool:
+    """Whether a host is an address, and no name."""
     try:
         ip_address(host)
     except ValueError:

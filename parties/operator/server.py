@@ -16,6 +16,7 @@ from parties.operator.overview import OperatedProcess
 from parties.operator.resources import Resources, host_of
 from parties.operator.token import OperatorToken, written_token
 from transport import UnreachableError
+from transport.tcp import join_address
 
 TOKEN_RETRY_SECONDS = 5.0
 """How long to wait, on a full disk, before the token is written again."""
@@ -53,7 +54,7 @@ async def serve_operator(
             nursery.start_soon(_write_when_there_is_room, observer, token, token_file)
             nursery.start_soon(observer.lag.watch)
             nursery.start_soon(serve_http, sockets, resources.answer, limits or HttpLimits())
-            task_status.started(_join(host_of(address), sockets[0].socket.getsockname()[1]))
+            task_status.started(join_address(host_of(address), sockets[0].socket.getsockname()[1]))
 
 
 async def _write_when_there_is_room(observer: OperatorObserver, token: OperatorToken, path: Path) -> None:
@@ -97,7 +98,3 @@ def _warn(observer: OperatorObserver, sockets: list[trio.SocketListener]) -> Non
                     "and what the server does; let it listen at 127.0.0.1, and reach it through a tunnel",
                 )
             )
-
-
-def _join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

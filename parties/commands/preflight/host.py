@@ -22,6 +22,7 @@ from parties.deployment.memory_need import PROCESS_BYTES, message_bytes, server_
 from parties.deployment.server import starting_model
 from parties.deployment.transports import named_transport
 from parties.identity.keys import Identity
+from parties.operator.resources import is_address
 from parties.settings.party_file import ServerFile
 from transport import (
     Channel,
@@ -81,7 +82,7 @@ async def operator_port(tasks: Sequence[tuple[ServerFile, Task]]) -> str:
         return f"{address} is the running server's"
     await _try_to_listen(address, "operator.listen")
     host = host_and_port(address)[0]
-    if host != "localhost" and not (_is_address(host) and ip_address(host).is_loopback):
+    if host != "localhost" and not (is_address(host) and ip_address(host).is_loopback):
         raise Doubt(f"{address} is free, but others may reach it: it shows them clients' names; keep it at 127.0.0.1")
     return f"{address} is free"
 
@@ -192,14 +193,6 @@ async def _try_to_listen(address: str, key: str) -> None:
         ) from error
     for listener in listeners:
         await listener.aclose()
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def kernel_clock() -> tuple[bool, float]:
