@@ -37,7 +37,7 @@ from parties.server.setup import ServerSetup
 from parties.server.store_layout import round_prefix
 from parties.status import PastRound
 
-MENDED_WITHIN = 300.0
+REPAIRED_WITHIN = 300.0
 """Seconds for which the end of a round waits until what sessions keep of it is put back, where it is damaged."""
 
 
@@ -373,8 +373,8 @@ class RoundSequence:
         progress, arrays, settling = self.lasting.settling(past, run.driver.opened)
         changes = []
         if setup.task.selection == "fixed":
-            deadline = trio.current_time() + MENDED_WITHIN
-            fetch = partial(run.records.mended_submission, gives_up=lambda: trio.current_time() >= deadline)
+            deadline = trio.current_time() + REPAIRED_WITHIN
+            fetch = partial(run.records.repaired_submission, gives_up=lambda: trio.current_time() >= deadline)
             changes = await records.sessions.settle(run.config.epoch, run.config.protocol, past.report.counted, fetch)
         remembered = [await begun.remembered() for begun in (stage.toss, stage.sample) if begun is not None]
         await records.store.commit(*changes, *settling, *remembered)

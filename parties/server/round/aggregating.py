@@ -22,7 +22,7 @@ from parties.outcome import RoundOutcome, RoundReport, SumRefused
 from parties.server.evidence import Evidence, seen_in, strangers_in
 from parties.server.round.computation import Computation
 from parties.server.round.conclusion import OpenedSum, aborted_report, difference
-from parties.server.round.engine import Answers, RoundStart
+from parties.server.round.engine import RoundStart
 from parties.server.round.outbox import Outbox
 from parties.server.round.places import ClientPlaces
 from parties.server.round.records import RoundRecords
@@ -53,6 +53,7 @@ class Aggregation:
     Attributes:
         state: the machine's.
         terms: what the machine has to know.
+        retrievals: answers the clients' retrievals.
         places: which clients have a place, and whose submission is in.
     """
 
@@ -76,14 +77,10 @@ class Aggregation:
         self._services = services
         self._outbox = outbox
         self._computation = Computation(start, records, services, outbox.over)
+        self.retrievals = self._computation.retrievals
         self._arriving = ArrivingShare(self.terms.peer, config.shape, records.shares, services.lane, outbox.ask_pieces)
 
     # ---- how it stands
-
-    @property
-    def retrievals(self) -> Answers:
-        """Answers the clients' retrievals."""
-        return self._computation.retrievals
 
     @property
     def submissions(self) -> int:
@@ -402,9 +399,9 @@ class Aggregation:
         """The rows that a share of the sum is of; before and after it is awaited, its digest decides."""
         match self.state:
             case ssa.Revealed(counts=counts) | ssa.Combined(counts=counts):
-                return await self._computation.contributors.opened(counts)
+                return await self._computation.opened_rows(counts)
             case _:
-                return self._computation.contributors.latest
+                return self._computation.latest_rows
 
 
 def _entries(state: ssa.Round) -> Mapping[str, bytes]:

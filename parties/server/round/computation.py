@@ -63,7 +63,7 @@ class Computation:
 
     Attributes:
         retrievals: answers to the clients' retrievals.
-        contributors: which rows are opened.
+        latest_rows: the rows that are opened, as far as they are known.
         opened: what the sum has come to; None before both shares are combined.
     """
 
@@ -75,9 +75,10 @@ class Computation:
         self._round_id = start.config.round_id()
         self._sum = services.engine.sum(RoundWork(start, records, self._submission, self._observe_added, over))
         self.retrievals = services.engine.answers(start, _retrieved(start), records)
-        self.contributors = Contributors(start, records, services)
         self._noise = Noise(start.config, services.identity, services.lane)
         self.opened: OpenedSum | None = None
+        self.latest_rows: OpenedRows = ALL_ROWS
+        self._rows_of: ssa.Counts = ()
 
     @property
     def added(self) -> int:
@@ -107,7 +108,7 @@ class Computation:
             StorageError: it cannot be read, or the other server would forward it again after a restart.
         """
         records = self._records
-        return await records.mended_submission(client, lambda: self._over.is_set() or not records.carries(client))
+        return await records.repaired_submission(client, lambda: self._over.is_set() or not records.carries(client))
 
     def perform(self, effect: Computed) -> None:
         """Compute what the state asks for, and report what comes out."""
@@ -130,9 +131,23 @@ class Computation:
         Raises:
             StorageError: a share is not stored, or evidence could not be.
         """
-        rows = await self.contributors.opened(effect.counts)
+        rows = await self.opened_rows(effect.counts)
         self.opened = await conclude(self._start, self._records, self._services, effect, rows)
         return self.opened
+
+    async def opened_rows(self, counts: ssa.Counts) -> OpenedRows:
+        """The rows that both shares of the counts open; all of them where there are none.
+
+        Raises:
+            StorageError: a share of the counts is not stored.
+        """
+        if self._rows_of != counts:
+            choose = partial(opened_rows, self._start.config.shape, await self._counts(counts))
+            self.latest_rows, self._rows_of = await self._services.lane.run(choose), counts
+        return self.latest_rows
+
+    async def _counts(self, counts: ssa.Counts) -> list[Buffer]:
+        return [await self._records.counts(name) for name in counts]
 
     def withdraw(self, explanation: str) -> None:
         """Apply nothing after all: the other server's own rule has come to something else."""
@@ -161,11 +176,15 @@ class Computation:
         await self._services.report(self._round_id, ssa.RowsCounted(await self._records.keep_counts(counts)))
 
     async def _form_share(self, effect: ssa.Sum) -> None:
-        try:
-            opened = await self.contributors.choose(effect)
-        except FalseCountError as error:
-            await self._services.report(self._round_id, GaveUp(str(error)))
-            return
+        if effect.counts and self._start.config.task.privacy is None:  # with noise, any counts may be
+            check = partial(check_counts, self._start.config.shape, await self._counts(effect.counts))
+            try:
+                await self._services.lane.run(partial(check, len(effect.counted)))
+            except FalseCountError as error:
+                await self._services.evidence.keep(self._false_counts(effect.counts, error))
+                await self._services.report(self._round_id, GaveUp(str(error)))
+                return
+        opened = await self.opened_rows(effect.counts)
         spans = spans_of(self._start.config.shape, opened)
         async with self._sum.settled(frozenset(effect.counted)) as aggregate:
             forming = Forming(aggregate, spans, opened, self._noise.of_share(effect.counted, opened))
@@ -181,6 +200,19 @@ class Computation:
     def _observe_added(self, client: str, seconds: float) -> None:
         number = self._start.config.number
         self._services.observe(Evaluated(number=number, client=client, seconds=seconds, total=self.added))
+
+    def _false_counts(self, counts: ssa.Counts, error: FalseCountError) -> Evidence:
+        server = self._start.server
+        peer = f"S{1 - server}"
+        return Evidence(
+            number=self._start.config.number,
+            about=peer,
+            kind="counts",
+            first=counts[server],
+            second=counts[1 - server],
+            explanation=f"{error}: {peer} has sent a false share of the counts. Nothing was opened, and the round is "
+            "aborted",
+        )
 
 
 def _retrieved(start: RoundStart) -> Model:
@@ -304,67 +336,3 @@ async def keep_formed(forming: Forming, shares: ShareRecords, lane: ComputeLane)
         for _ in range(min(lane.threads, count)):
             nursery.start_soon(work)
     return await shares.keep_list(tuple(names[place] for place in range(count)))
-
-
-class Contributors:
-    """The rows that one round opens.
-
-    Args:
-        start: what the round began with.
-        records: where shares of the counts are stored.
-        services: what it has of its server.
-    """
-
-    def __init__(self, start: RoundStart, records: RoundRecords, services: RoundServices) -> None:
-        self._start = start
-        self._records = records
-        self._services = services
-        self._opened: tuple[ssa.Counts, OpenedRows] = (), ALL_ROWS
-
-    @property
-    def latest(self) -> OpenedRows:
-        """The rows, as far as they are known."""
-        return self._opened[1]
-
-    async def choose(self, effect: ssa.Sum) -> OpenedRows:
-        """The rows that are opened, if the counts are ones that the counted clients can have; with noise, any may be.
-
-        Raises:
-            FalseCountError: they are not; the evidence is kept.
-            StorageError: a share of the counts is not stored, or the evidence could not be.
-        """
-        if effect.counts and self._start.config.task.privacy is None:
-            check = partial(check_counts, self._start.config.shape, await self._shares(effect.counts))
-            try:
-                await self._services.lane.run(partial(check, len(effect.counted)))
-            except FalseCountError as error:
-                await self._services.evidence.keep(self._evidence(effect.counts, error))
-                raise
-        return await self.opened(effect.counts)
-
-    async def opened(self, counts: ssa.Counts) -> OpenedRows:
-        """The rows that both shares of the counts open; all of them where there are none.
-
-        Raises:
-            StorageError: a share of the counts is not stored.
-        """
-        if self._opened[0] != counts:
-            choose = partial(opened_rows, self._start.config.shape, await self._shares(counts))
-            self._opened = counts, await self._services.lane.run(choose)
-        return self._opened[1]
-
-    async def _shares(self, counts: ssa.Counts) -> list[Buffer]:
-        return [await self._records.counts(name) for name in counts]
-
-    def _evidence(self, counts: ssa.Counts, error: FalseCountError) -> Evidence:
-        server = self._start.server
-        peer = f"S{1 - server}"
-        return Evidence(
-            number=self._start.config.number,
-            about=peer,
-            kind="counts",
-            first=counts[server],
-            second=counts[1 - server],
-            explanation=f"{error}: {peer} has sent a false share of the counts. Nothing was opened, and the round is "
-            "aborted",
-        )

@@ -108,7 +108,7 @@ class Outbox:
         for key, part in lacking:
             self._post_forward(key, part)
 
-    async def forward_mended(self) -> None:
+    async def forward_repaired(self) -> None:
         """Send parts that were altered or missing, when they are there again; until cancelled."""
         while True:
             await self._damage.wait()

@@ -272,7 +272,7 @@ class RoundRecords:
         self._recent.let_go(self._part_key(own, stored.part))  # whoever asks for a submission adds it
         return found
 
-    async def mended_submission(self, client: str, gives_up: Callable[[], bool]) -> Submission:
+    async def repaired_submission(self, client: str, gives_up: Callable[[], bool]) -> Submission:
         """The same; one whose bulk is altered or missing is waited for, and looked for again every few seconds.
 
         Args:

@@ -202,7 +202,7 @@ class RoundRun:
         await self.replay()
         await self._stopwatch.resume(self.records.store, self.state, self._services.clock())
         await self._restore_requests()
-        self._services.nursery.start_soon(self.outbox.forward_mended)
+        self._services.nursery.start_soon(self.outbox.forward_repaired)
         self.driver.begin()
         for effect in self.driver.effects():
             self._perform(effect)

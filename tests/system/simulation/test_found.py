@@ -164,7 +164,7 @@ def test_trees_that_cannot_be_read_when_a_round_is_settled_are_waited_for() -> N
 
 
 def test_trees_that_are_not_put_back_end_their_sessions_and_not_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(round_sequence, "MENDED_WITHIN", 20.0)
+    monkeypatch.setattr(round_sequence, "REPAIRED_WITHIN", 20.0)
     verdict = run(HARMED_AT_THE_END)
     assert verdict.violations == ()
     told = [event.explanation for _, _, event in verdict.case.world.events if isinstance(event, Warned)]
