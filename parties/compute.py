@@ -94,14 +94,6 @@ class ThreadLane(ComputeLane):
                 nursery.start_soon(self.run, piece)
 
 
-class KernelFreeLane(ThreadLane):
-    """Threads for work that calls no kernels: the process loads no compiler for it."""
-
-    async def run(self, work: Callable[[], ResultT]) -> ResultT:
-        """See `ComputeLane.run`."""
-        return await trio.to_thread.run_sync(work, limiter=self._limiter)
-
-
 class SharedThreads:
     """Threads for several lanes: a thread that is free goes to the lane that has the fewest.
 

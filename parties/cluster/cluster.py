@@ -65,7 +65,7 @@ class Cluster(ABC):
 
         Args:
             worker: its name.
-            action: one of `parties.cluster.worker_service.ACTIONS`.
+            action: hello, read, add, seal, drop or answer; see `parties.cluster.worker_service`.
             order: an encoded struct of `parties.cluster.orders`, sealed to the worker where it has secrets.
 
         Raises:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -141,8 +141,6 @@ class Answering:
         place = part_name(round_prefix(config.number), key, stored.part)
         return Query(stored.msk, Part(Layout.retrieval(config.shape), await read.part(place, "retrieve", stored.part)))
 
-
-ACTIONS: Final = ("hello", "read", "add", "seal", "drop", "answer")
 
 SHOWN = 64
 """Bytes of a blob that a worker shows to a server that asks whether it can read it."""

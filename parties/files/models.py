@@ -232,18 +232,6 @@ def checkpoints(folder: Path) -> list[Checkpoint]:
     return sorted((Checkpoint(int(match[1]), path) for match, path in found if match), key=lambda made: made.number)
 
 
-def latest_checkpoint(folder: Path) -> Checkpoint:
-    """The checkpoint of the last round in a folder.
-
-    Raises:
-        MisuseError: there is none, or the folder cannot be read.
-    """
-    found = checkpoints(folder)
-    if not found:
-        raise MisuseError(f"{folder} has no checkpoint; one is named like round-00000012.npz")
-    return found[-1]
-
-
 def _remove(old: list[Checkpoint]) -> None:
     for path in (path for made in old for path in (made.path, state_path(made.path))):
         try:

@@ -199,16 +199,6 @@ class BrokenWrite(PartyFault, frozen=True):
     number: int
 
 
-ProcessFault: TypeAlias = (
-    Crash | Cut | Delay | Partition | SkewedClock | SlowDisk | FullDisk | BrokenWrite | SpoiltBlobs
-)
-
-
-def parties_of(fault: FaultBase) -> tuple[str, ...]:
-    """The parties that a fault names."""
-    return fault.parties()
-
-
 def party_of(fault: FaultBase) -> str:
     """The party that a fault strikes; of a partition, the one whose messages are delayed."""
     return fault.parties()[0]

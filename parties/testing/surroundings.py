@@ -24,7 +24,7 @@ from parties.testing.blobs import BlobDisk, SimulatedBlobs
 from parties.testing.chart.legend import Legend
 from parties.testing.chart.sequence_chart import Chart
 from parties.testing.disk import Disk, DiskStore
-from parties.testing.faults import Crash, FaultBase, parties_of, party_of
+from parties.testing.faults import Crash, FaultBase, party_of
 from parties.testing.injector import Announces, Injector, to_anybody
 from parties.testing.processes import Ended, Life, Live, Process, Recoverable, Supervisor, is_of_surroundings
 from parties.testing.recorder import Step, listening
@@ -226,7 +226,7 @@ def refuse_unknown(faults: Sequence[FaultBase], known: Collection[str], remedy: 
         MisuseError: a fault names a party that there is not.
     """
     for fault in faults:
-        for party in parties_of(fault):
+        for party in fault.parties():
             if party not in known:
                 raise MisuseError(f"{fault}: there is no party {party!r}, only {', '.join(known)}; {remedy}")
 

@@ -16,7 +16,7 @@ from fsl_async.server.rules import describe_state
 from parties import Identity, Server, load_model, save_model, server_setup, write_deployment
 from parties.deployment.backup import back_up
 from parties.deployment.round_files import RoundFiles
-from parties.files.models import checkpoints, latest_checkpoint, state_path
+from parties.files.models import checkpoints, state_path
 from parties.server.limits import Schedule
 from parties.settings.party_file import ServerFile
 from parties.testing.world import world
@@ -130,7 +130,7 @@ async def test_a_new_deployment_goes_on_from_a_checkpoint(tmp_path: Path, autoju
     file = ServerFile.load(files_of(tmp_path, task(**FED_ADAM), 'checkpoints = "made"'))
     RoundFiles(file).prepare(task(**FED_ADAM))
     server = await lived(tmp_path, task(**FED_ADAM), file)
-    point = latest_checkpoint(tmp_path / "made")
+    point = checkpoints(tmp_path / "made")[-1]
     assert point.state is not None
     (tmp_path / "anew").mkdir()
     config = files_of(tmp_path / "anew", task(**FED_ADAM), f'state = "{point.state}"')
