@@ -12,13 +12,13 @@ from typing import Literal
 from cyclopts import App
 
 from fsl_async.errors import MisuseError
-from parties.commands.bench.workload import Options
 from parties.commands.report import FormatFlag, Report, run_plainly
 from tests.bench.peers.program import programs_of
 from tests.bench.peers.run import Conditions, compare
 from tests.bench.results import BenchReport
 from tests.bench.run import Suite, run_bench
 from tests.bench.server.run import run_server
+from tests.bench.workload import Options
 
 __all__ = ["app"]
 

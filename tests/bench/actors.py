@@ -26,12 +26,13 @@ from fsl_async.errors import FslError
 from fsl_async.randomness import Randomness, SeededSource
 from fsl_async.server.aggregation import split_share
 from fsl_async.wire.codec import encode
-from parties.commands.bench.workload import SEED, Case, Client, Options, aggregate, client_of
+from parties.commands.bench.workload import SEED, Case, Client, aggregate, client_of
 from parties.identity.keys import Identity, verify
 from parties.simulation.network import SERVERS, Network, simulate
 from parties.watch import Note
 from tests.bench.measures import Spread
 from tests.bench.results import Result, Target
+from tests.bench.workload import Options
 from transport.noise import HandshakeState, KeyPair
 
 __all__ = ["actors_suite"]

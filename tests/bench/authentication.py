@@ -19,9 +19,10 @@ from fsl_async.digests import Domain
 from fsl_async.geometry import SEGMENTS
 from fsl_async.server.slicing import tree_of
 from fsl_async.wire.public_part import ForestKey
-from parties.commands.bench.workload import Case, Options, client_of
+from parties.commands.bench.workload import Case, client_of
 from tests.bench.measures import aes_bound, alternate
 from tests.bench.results import Result, Target
+from tests.bench.workload import Options
 
 __all__ = ["retrieval_suite"]
 

@@ -29,9 +29,10 @@ from fsl_async.server.aggregation import Aggregate, Claim, Submission
 from fsl_async.task import Task
 from fsl_async.wire.public_part import forests_of
 from parties.commands.bench.machine import run_all
-from parties.commands.bench.workload import PROOF_KEY, SEED, Case, Client, Options
+from parties.commands.bench.workload import PROOF_KEY, SEED, Case, Client
 from tests.bench.measures import Spread, Work, aes_bound, alternate
 from tests.bench.results import Result, Target
+from tests.bench.workload import Options
 
 __all__ = ["bounds_suite"]
 

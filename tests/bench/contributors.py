@@ -20,9 +20,10 @@ from fsl_async.server.contributors import opened_rows
 from fsl_async.task import Task
 from fsl_async.wire.public_part import counts_bytes
 from parties.commands.bench.machine import run_all
-from parties.commands.bench.workload import PROOF_KEY, SEED, Case, Client, Options
+from parties.commands.bench.workload import PROOF_KEY, SEED, Case, Client
 from tests.bench.measures import Spread, aes_bound, alternate
 from tests.bench.results import Result
+from tests.bench.workload import Options
 
 __all__ = ["contributors_suite"]
 

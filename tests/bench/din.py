@@ -25,10 +25,11 @@ from fsl_async.errors import FslError
 from fsl_async.geometry import geometry_of
 from fsl_async.wire.public_part import dense_bytes
 from parties.client.client import Client
-from parties.commands.bench.workload import SEED, Options
+from parties.commands.bench.workload import SEED
 from parties.simulation.network import Network, simulate
 from tests.bench.measures import Spread
 from tests.bench.results import Result, Target
+from tests.bench.workload import Options
 
 __all__ = ["din_suite"]
 

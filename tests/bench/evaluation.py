@@ -14,19 +14,12 @@ from functools import partial
 
 from fsl_async.costs.paper import evaluation_time
 from parties.commands.bench.machine import cores, run_all
-from parties.commands.bench.workload import (
-    Case,
-    Options,
-    aes_per_leaf,
-    aes_spent_per_leaf,
-    aggregate,
-    client_of,
-    clients_of,
-)
+from parties.commands.bench.workload import Case, aggregate, client_of
 from tests.bench.alone import server_alone
 from tests.bench.ceiling import ceiling
 from tests.bench.measures import Bound, Spread, aes_bound, alternate, update_bound
 from tests.bench.results import Result, Target
+from tests.bench.workload import Options, aes_per_leaf, aes_spent_per_leaf, clients_of
 
 __all__ = ["evaluate", "kernels_suite"]
 

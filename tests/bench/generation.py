@@ -22,9 +22,10 @@ from fsl_async.derivation import expansion_keys, forest_roots
 from fsl_async.geometry import SEGMENTS
 from fsl_async.randomness import SeededSource
 from fsl_async.wire.public_part import SALT_BYTES, ForestKey
-from parties.commands.bench.workload import SEED, Case, Client, Options, client_of
+from parties.commands.bench.workload import SEED, Case, Client, client_of
 from tests.bench.measures import Spread, Work, aes_bound, alternate
 from tests.bench.results import Result, Target
+from tests.bench.workload import Options
 
 __all__ = ["generate_suite", "planting"]
 

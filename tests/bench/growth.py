@@ -14,9 +14,10 @@ from typing import NamedTuple
 from fsl_async.client.planting import plant
 from fsl_async.randomness import SeededSource
 from parties.commands.bench.machine import cores, run_all
-from parties.commands.bench.workload import SEED, Case, Options, aes_per_leaf, aggregate, clients_of
+from parties.commands.bench.workload import SEED, Case, aggregate
 from tests.bench.measures import aes_bound, alternate
 from tests.bench.results import Result
+from tests.bench.workload import Options, aes_per_leaf, clients_of
 
 __all__ = ["Axis", "axes", "growth_suite"]
 

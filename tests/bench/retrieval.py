@@ -16,9 +16,10 @@ import numpy.typing as npt
 from fsl_async.geometry import SEGMENTS
 from fsl_async.server.retrieval import PermutedModel, Query
 from parties.commands.bench.machine import run_all
-from parties.commands.bench.workload import Case, Options, client_of
+from parties.commands.bench.workload import Case, client_of
 from tests.bench.measures import Spread, alternate, read_bound
 from tests.bench.results import Result
+from tests.bench.workload import Options
 
 __all__ = ["psr_suite"]
 

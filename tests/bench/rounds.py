@@ -20,10 +20,11 @@ from fsl_async.errors import FslError
 from fsl_async.randomness import SeededSource
 from fsl_async.server.aggregation import Submission, split_share
 from parties.commands.bench.machine import cores, run_all
-from parties.commands.bench.workload import SEED, Case, Client, Options, aes_per_leaf, aggregate, client_of, expected
+from parties.commands.bench.workload import SEED, Case, Client, aggregate, client_of, expected
 from tests.bench.alone import server_alone
 from tests.bench.measures import Spread, aes_bound, timed
 from tests.bench.results import Result, Target
+from tests.bench.workload import Options, aes_per_leaf
 
 __all__ = ["large_round", "round_suite"]
 

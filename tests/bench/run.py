@@ -11,7 +11,6 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from fsl_async import kernels
 from fsl_async.errors import MisuseError
-from parties.commands.bench.workload import Options
 from tests.bench.actors import actors_suite
 from tests.bench.authentication import retrieval_suite
 from tests.bench.bounds import bounds_suite
@@ -26,6 +25,7 @@ from tests.bench.results import BenchReport, Result
 from tests.bench.retrieval import psr_suite
 from tests.bench.rounds import large_round, round_suite
 from tests.bench.sketch import sketch_suite
+from tests.bench.workload import Options
 
 __all__ = ["Suite", "collect", "run_bench"]
 

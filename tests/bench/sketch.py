@@ -14,10 +14,11 @@ from functools import partial
 import numpy as np
 
 from examples.sketching import MERSENNE_61, Claim, first_message
-from parties.commands.bench.workload import Case, Options
+from parties.commands.bench.workload import Case
 from tests.bench.evaluation import evaluate
 from tests.bench.measures import Spread, Work, aes_bound, alternate
 from tests.bench.results import Result
+from tests.bench.workload import Options
 
 __all__ = ["sketch_suite"]
 

@@ -18,7 +18,7 @@ from fsl_async import kernels
 from fsl_async.costs.paper import PrintedTime
 from fsl_async.errors import FslError, MisuseError
 from parties.commands.bench.machine import run_all
-from parties.commands.bench.workload import Case, Options, aes_per_leaf, aes_spent_per_leaf, clients_of, expected
+from parties.commands.bench.workload import Case, expected
 from parties.commands.report import ExitCode
 from tests.bench import page as page_module
 from tests.bench.__main__ import app
@@ -28,6 +28,7 @@ from tests.bench.measures import Bound, Spread, aes_bound, alternate, read_bound
 from tests.bench.results import BenchReport, Result, Target
 from tests.bench.rounds import PAPER, whole_round
 from tests.bench.run import SUITES, WHOLE, run_bench
+from tests.bench.workload import Options, aes_per_leaf, aes_spent_per_leaf, clients_of
 
 TINY = Options(rows=600, select=9, width=2, bits=64, clients=2)
 SIZES = "--rows 600 --select 9 --width 2 --bits 64 --clients 2"

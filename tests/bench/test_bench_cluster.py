@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 
 from fsl_async.errors import FslError, MisuseError
-from parties.commands.bench.workload import Case, Options
+from parties.commands.bench.workload import Case
 from parties.commands.report import ExitCode
 from tests.bench.__main__ import app
 from tests.bench.cluster import suite
 from tests.bench.cluster.suite import cluster_suite
+from tests.bench.workload import Options
 
 TINY = Case(rows=2_000, select=20, bits=64, clients=6)
 

@@ -32,7 +32,7 @@ from fsl_async.server.aggregation import Aggregate
 from fsl_async.wire.pieces import spans_of
 from fsl_async.wire.public_part import ALL_ROWS
 from parties.commands.bench.machine import cores, run_all
-from parties.commands.bench.workload import Case, Client, aggregate, clients_of
+from parties.commands.bench.workload import Case, Client, aggregate
 from parties.compute import ComputeLane, ThreadLane
 from parties.deployment.process_memory import give_back_code
 from parties.server.round.combining import Combining, Sums
@@ -45,6 +45,7 @@ from parties.storage.sqlite_store import SqliteStore
 from tests.bench.alone import peak_memory, read_submission, write_submission
 from tests.bench.measures import Spread
 from tests.bench.results import Result, Target
+from tests.bench.workload import clients_of
 
 __all__ = ["VAST_ROWS", "vast_round"]
 

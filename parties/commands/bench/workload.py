@@ -7,7 +7,7 @@ system, which costs less than the source used here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal
 
@@ -18,7 +18,6 @@ from fsl_async import Ring, Sparse, Task
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
 from fsl_async.client.upload import retrieval_part, submission_part
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
-from fsl_async.costs.message_sizes import inner_nodes
 from fsl_async.geometry import Forest, geometry_of
 from fsl_async.randomness import SeededSource
 from fsl_async.ring import Elements
@@ -98,32 +97,6 @@ def _power(rows: int) -> str:
     return f"2^{rows.bit_length() - 1}" if rows & (rows - 1) == 0 else f"{rows:,}"
 
 
-@dataclass(frozen=True)
-class Options:
-    """What the caller fixed of the cases; None for what is left to each benchmark."""
-
-    rows: int | None = None
-    select: int | None = None
-    width: int | None = None
-    bits: Literal[32, 64, 128] | None = None
-    clients: int | None = None
-    threads: int | None = None
-
-    @property
-    def given(self) -> bool:
-        """Whether anything but the number of threads is fixed; then one case is run, not a set."""
-        return any(getattr(self, field.name) is not None for field in fields(self) if field.name != "threads")
-
-    def apply(self, case: Case) -> Case:
-        """The case with what is fixed; where rows are fixed and the selection is not, it stays as large a part."""
-        fixed = {
-            field.name: getattr(self, field.name) for field in fields(self) if getattr(self, field.name) is not None
-        }
-        if "rows" in fixed and "select" not in fixed:
-            fixed["select"] = max(1, round(fixed["rows"] * case.select / case.rows))
-        return replace(case, **fixed)
-
-
 # ---- clients
 
 
@@ -175,11 +148,6 @@ def client_of(case: Case, number: int) -> Client:
     return Client(name, case.config, client_trees, elements)
 
 
-def clients_of(case: Case) -> list[Client]:
-    """All of a case's clients."""
-    return [client_of(case, number) for number in range(case.clients)]
-
-
 # ---- servers
 
 
@@ -200,17 +168,6 @@ def expected(case: Case, clients: Sequence[Client]) -> Elements:
 
 
 # ---- work
-
-
-def aes_per_leaf(case: Case) -> int:
-    """AES blocks by which a leaf is counted: one for the walk, one for each plane, two for a proof (design §14)."""
-    return 1 + case.forest.planes + 2 * case.task.verified
-
-
-def aes_spent_per_leaf(case: Case) -> float:
-    """AES blocks that are spent on a leaf: a tree has about as many inner nodes as leaves."""
-    forest = case.forest
-    return inner_nodes(forest.leaves) / forest.leaves + forest.planes + 2 * case.task.verified
 
 
 def add_together(state: Aggregate, submissions: Sequence[Submission], threads: int) -> None:

@@ -21,7 +21,7 @@ import trio
 from fsl_async.errors import FslError, MisuseError, sole_error
 from parties.cluster.partial_sum import ClusterSum, Pace
 from parties.commands.bench.machine import cores, require_proc, spent_by
-from parties.commands.bench.workload import Case, Options
+from parties.commands.bench.workload import Case
 from parties.compute import ThreadLane
 from parties.deployment.compute import WITHOUT_DASK
 from parties.server.round.accumulation import InProcess
@@ -29,6 +29,7 @@ from parties.server.round.retrieval import Passes, PassesInProcess
 from tests.bench.cluster.site import Hands, Site, Turn, add_up, cluster, site
 from tests.bench.measures import Spread
 from tests.bench.results import Result, Target
+from tests.bench.workload import Options
 
 __all__ = ["cluster_suite"]
 
