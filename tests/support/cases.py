@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-__all__ = ["in_turn"]
+import pytest
+from _pytest.mark import ParameterSet
+
+__all__ = ["in_turn", "sides"]
 
 
 def in_turn(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -51,3 +54,17 @@ def in_turn(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., Any]], 
         return loop  # type: ignore[no-any-return]
 
     return decorate
+
+
+def sides(cases: Iterable[Any], servers: Sequence[Any] = (0, 1)) -> list[ParameterSet]:
+    """Every case with either server: with one of them in every run, in turn, and with the other in the slow tests."""
+    return [
+        pytest.param(
+            case,
+            server,
+            id=f"{getattr(case, 'name', case)}-by S{place}",
+            marks=() if (number + place) % 2 == 0 else pytest.mark.slow,
+        )
+        for number, case in enumerate(cases)
+        for place, server in enumerate(servers)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -180,14 +181,15 @@ async def commits_of(seed: int, task: Task, retrieve: bool) -> list[tuple[int, i
 
 
 @pytest.mark.parametrize(
-    ("index", "selection", "retrieve", "more"),
+    ("index", "selection", "retrieve", "more", "every"),
     [
-        (1, "adaptive", True, {}),
-        pytest.param(0, "adaptive", True, {}, marks=pytest.mark.slow),
-        pytest.param(0, "fixed", False, {}, marks=pytest.mark.slow),
-        pytest.param(1, "fixed", False, {}, marks=pytest.mark.slow),
-        pytest.param(0, "fixed", False, {"bound": 16.0}, marks=pytest.mark.slow),
-        pytest.param(1, "adaptive", False, {"bound": 16.0, "bound_proof": "projected"}, marks=pytest.mark.slow),
+        (1, "adaptive", True, {}, 5),
+        pytest.param(1, "adaptive", True, {}, 1, marks=pytest.mark.slow),
+        pytest.param(0, "adaptive", True, {}, 1, marks=pytest.mark.slow),
+        pytest.param(0, "fixed", False, {}, 1, marks=pytest.mark.slow),
+        pytest.param(1, "fixed", False, {}, 1, marks=pytest.mark.slow),
+        pytest.param(0, "fixed", False, {"bound": 16.0}, 1, marks=pytest.mark.slow),
+        pytest.param(1, "adaptive", False, {"bound": 16.0, "bound_proof": "projected"}, 1, marks=pytest.mark.slow),
     ],
 )
 async def test_a_server_killed_at_any_commit_goes_on(
@@ -195,24 +197,26 @@ async def test_a_server_killed_at_any_commit_goes_on(
     selection: Literal["adaptive", "fixed"],
     retrieve: bool,
     more: dict[str, Any],
+    every: int,
     autojump_clock: trio.abc.Clock,
 ) -> None:
     seed, task = 20261121, msgspec.structs.replace(TASK, selection=selection, **more)
     first, last = (await commits_of(seed, task, retrieve))[index]
     assert last - first > 30
-    for kill_at in range(first + 1, last + 1):
-        for after in (False, True):
-            print(f"seed {seed}: S{index} killed {'after' if after else 'before'} its commit {kill_at} of {last}")
-            async with house(seed, task) as home, clients(home) as joined:
-                home.disks[index].kill_at, home.disks[index].kill_after = kill_at, after
-                await rounds(home, joined, 2, retrieve)
-                await trio.sleep(0.5)  # the last commit comes when the clients have heard, and dying takes a moment
-                assert home.kills == [index]
+    for kill_at, after in list(itertools.product(range(first + 1, last + 1), (False, True)))[::every]:
+        print(f"seed {seed}: S{index} killed {'after' if after else 'before'} its commit {kill_at} of {last}")
+        async with house(seed, task) as home, clients(home) as joined:
+            home.disks[index].kill_at, home.disks[index].kill_after = kill_at, after
+            await rounds(home, joined, 2, retrieve)
+            await trio.sleep(0.5)  # the last commit comes when the clients have heard, and dying takes a moment
+            assert home.kills == [index]
 
 
-@pytest.mark.parametrize("index", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("index", "every"), [(0, 4), *(pytest.param(index, 1, marks=pytest.mark.slow) for index in (0, 1))]
+)
 async def test_a_share_of_many_pieces_goes_on_where_a_killed_server_has_left_it(
-    index: int, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+    index: int, every: int, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each piece that is formed or taken is a commit of its own: 17 of either server's share."""
     monkeypatch.setattr(pieces, "LONGEST_PIECE", 64)
@@ -222,7 +226,7 @@ async def test_a_share_of_many_pieces_goes_on_where_a_killed_server_has_left_it(
         await one_round(home, joined, 1)
         last = home.disks[index].commits
     assert last - before > 2 * 17
-    for kill_at in range(before + 1, last + 1):
+    for kill_at in range(before + 1, last + 1, every):
         print(f"seed {seed}: S{index} killed before its commit {kill_at} of {last}")
         async with house(seed) as home, clients(home) as joined:
             home.disks[index].kill_at = kill_at

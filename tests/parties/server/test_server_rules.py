@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import trio
+from _pytest.mark import ParameterSet
 
 from fsl_async import Adam, Dense, MisuseError, Momentum, Ring, RoundFacts, Sparse, Task
 from fsl_async.errors import PeerViolationError, leaves
@@ -28,6 +29,7 @@ from parties.simulation.network import SERVERS
 from parties.testing.faults import AtTransition, Crash
 from parties.testing.machines import declared
 from parties.testing.world import World, world
+from tests.support.cases import sides
 
 NAMES = ("anna", "ben", "carol")
 MOMENTS = ("before write", "before sync", "after write", "before send", "after send")
@@ -165,13 +167,13 @@ async def test_without_any_weight_the_sum_is_refused_and_the_next_round_is_avera
 # ---- killed at every point of a round
 
 
-def crashes(own_rule: bool) -> list[Crash]:
-    """Each server dies at each point where the sum is opened and applied."""
+def crashes(own_rule: bool) -> list[ParameterSet]:
+    """Each server dies at each point where the sum is opened and applied, and one of them in every run of the tests."""
     after = ("Combined", "Concluded", "Differed" if own_rule else "Done")
     moments = {"Combined": MOMENTS[:3]}  # a server that gets a share has nothing to say at once
     ways = [at for at in declared("ssa") if at.after in after and at.state in ("Revealed", "Combined", "Concluded")]
     points = [AtTransition(*at, moment) for at in ways for moment in moments.get(at.after, MOMENTS)]
-    return [Crash(name, point, 1.0) for point in points for name in SERVERS]
+    return [pytest.param(Crash(*each.values[::-1], 1.0), marks=each.marks) for each in sides(points, SERVERS)]
 
 
 async def lived_through(made: Task, crash: Crash | None, *rules: Any) -> World:

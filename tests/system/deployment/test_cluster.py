@@ -173,6 +173,7 @@ def test_dask_that_cannot_read_proc_is_refused_with_the_unit_s_line(site):
     assert "ProcSubset=all" in " ".join(site.log("scheduler").split())
 
 
+@pytest.mark.slow
 def test_a_certificate_of_another_authority_is_refused_by_name_and_the_round_waits(site):
     give_cluster(site, "s0")
     site.start("scheduler", "s0", "scheduler", "s0.toml")

@@ -39,6 +39,7 @@ def made(tmp_path) -> Iterator[Hosts]:
         yield made
 
 
+@pytest.mark.slow
 def test_the_guide_works_as_it_is_written(made):
     digests: dict[str, str] = {}
 

@@ -18,6 +18,7 @@ from .parser import FAST, HEAVY, Parser, accepts
 
 NAMES = sorted(PARSERS)
 EXAMPLES = {True: 15, False: 40}
+"""How many are drawn for a parser, by whether it is slow; every run of the tests draws a quarter of them."""
 
 
 @in_turn("name", NAMES)
@@ -28,11 +29,12 @@ def test_valid_examples_are_read(name: str) -> None:
         assert len(sample) <= PARSERS[name].longest
 
 
+@pytest.mark.parametrize("part", [4, pytest.param(1, marks=pytest.mark.slow)])
 @in_turn("name", NAMES)
-def test_hostile_bytes_are_refused_as_they_may(name: str) -> None:
+def test_hostile_bytes_are_refused_as_they_may(part: int, name: str) -> None:
     parser = PARSERS[name]
 
-    @settings(max_examples=EXAMPLES[parser.share < FAST])
+    @settings(max_examples=EXAMPLES[parser.share < FAST] // part)
     @given(st.data())
     def read_one(data: st.DataObject) -> None:
         accepts(parser, data.draw(hostile(parser)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parties.client.client import Client
+from tests.support.cases import sides
 
 from .byzantine import CLIENTS, VICTIM, Byzantine
 from .client_attacks import LIES_TO_CLIENTS, DropsLater
@@ -13,8 +14,7 @@ from .repetition import Caller, Play, betrayals, play
 OPENS_NOTHING = "gives up after the hints"
 
 
-@pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
-@pytest.mark.parametrize("name", LIES_TO_CLIENTS)
+@pytest.mark.parametrize(("name", "index"), sides(LIES_TO_CLIENTS))
 async def test_no_values_are_in_two_opened_sums(name: str, index: int, seed: int, autojump_clock) -> None:
     told = await play(LIES_TO_CLIENTS[name], index, seed)
     assert told.mutant.fired, "the mutated step was never reached"

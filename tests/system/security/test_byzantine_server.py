@@ -13,16 +13,13 @@ from fsl_async import PeerViolationError
 from parties import simulate
 from parties.server.server import Server
 from tests import ROOT
+from tests.support.cases import sides
 
 from .byzantine import CLIENTS, MODEL, TASK, Byzantine
 from .meeting import Account, meet
 from .peer_attacks import ERROR, MUTATIONS, Ending, Mutation
 
 SECURITY = ROOT / "docs" / "security.md"
-
-
-def named(mutation: Mutation) -> str:
-    return mutation.name
 
 
 def exact(account: Account, error: int = 0) -> None:
@@ -35,8 +32,7 @@ def exact(account: Account, error: int = 0) -> None:
     np.testing.assert_array_equal(account.sums["head"], np.full(3, sum(values) + error))
 
 
-@pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=named)
+@pytest.mark.parametrize(("mutation", "index"), sides(MUTATIONS))
 async def test_an_honest_server_ends_as_it_must(mutation: Mutation, index: int, seed: int, autojump_clock) -> None:
     account = await meet(mutation, index, seed)
     assert account.mutant.fired, "the mutated step was never reached"

@@ -19,6 +19,7 @@ from fsl_async.protocols.machine import Event
 from fsl_async.randomness import Randomness
 from fsl_async.wire.messages import Commitment, Message, Proofs, RowCounts
 from parties import simulate
+from tests.support.cases import sides
 
 from .byzantine import CLIENTS, TASK, Byzantine, Said, at_once, flipped
 from .meeting import Account, meet
@@ -165,8 +166,7 @@ def row_sums(account: Account, rows: list[int]) -> list[int]:
     return [int(value) for value in account.sums["items"][rows, 0]]
 
 
-@pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+@pytest.mark.parametrize(("mutation", "index"), sides(MUTATIONS))
 async def test_a_lie_that_contradicts_itself_is_noticed(
     mutation: Mutation, index: int, seed: int, autojump_clock: object
 ) -> None:
