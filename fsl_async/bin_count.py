@@ -97,6 +97,7 @@ def _suffices(select: int, bins: int) -> bool:
     return small_set_log2_failure(select, bins) <= -FAILURE_BITS
 
 
+@lru_cache(maxsize=1024)
 def small_set_log2_failure(select: int, bins: int) -> float:
     """log₂ of the bound (1) on the chance that `select` rows do not fit into three segments of `bins` bins.
 
@@ -114,7 +115,7 @@ def small_set_log2_failure(select: int, bins: int) -> float:
 def log_exact_term(select: int, bins: int, size: int) -> float:
     """The natural logarithm of one term of (1)."""
     most = min(size // 2, bins)
-    onto = np.array([_log_choose(bins, a) for a in range(1, most + 1)]) + _log_maps_onto_twice(size)[:most]
+    onto = _log_choices(bins, max(size, LARGEST_EXACT) // 2)[:most] + _log_maps_onto_twice(size)[:most]
     top = float(onto.max())
     weights = np.exp(onto - top)
     # Index i of the threefold convolution is a₁ + a₂ + a₃ = i + 3.
@@ -123,6 +124,12 @@ def log_exact_term(select: int, bins: int, size: int) -> float:
     if index >= len(ways):
         return -math.inf
     return _log_choose(select, size) + math.log(ways[index]) + SEGMENTS * (top - size * math.log(bins))
+
+
+@lru_cache(maxsize=1024)
+def _log_choices(bins: int, most: int) -> Floats:
+    """Ln of how many sets of a bins there are, for a = 1 … most."""
+    return np.array([_log_choose(bins, a) for a in range(1, min(most, bins) + 1)])
 
 
 @lru_cache(maxsize=LARGEST_EXACT)
