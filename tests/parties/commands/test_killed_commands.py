@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +21,7 @@ import pytest
 
 from fsl_async.errors import ChannelError, FslError, PeerViolationError
 from parties.commands import submitting
+from parties.commands.application import main
 from parties.commands.report import ExitCode, Report
 from parties.errors import OutcomeUnknownError, RoundClosedError, StillInDoubtError, SumRefusedError
 from tests import ROOT
@@ -122,11 +123,28 @@ def words_of(command: str, name: str, *more: str) -> tuple[str, ...]:
     return (command, "task.toml", "--identity", f"{name}.key", *more, "--format", "json")
 
 
-def submit(town: Town, name: str = "anna", update: str = "", *more: str) -> tuple[int, dict[str, Any], str]:
-    """The command, whole: its exit code, its JSON object, and its stderr."""
-    words = words_of("submit", name, "--update", f"{update or name}.npz", *more)
-    done = python(town.folder, "-m", "parties", *words)
-    return done.returncode, json.loads(done.stdout), done.stderr
+@pytest.fixture
+def command(town, monkeypatch, capsys) -> Callable[..., tuple[int, dict[str, Any], str]]:
+    """A command that nobody kills runs in this process: its exit code, its JSON object, and its stderr."""
+
+    def run(command: str, *more: str, name: str = "anna") -> tuple[int, dict[str, Any], str]:
+        monkeypatch.chdir(town.folder)
+        monkeypatch.setattr(sys, "argv", ["fsl-async", *words_of(command, name, *more)])
+        code = ExitCode.OK
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+        said = capsys.readouterr()
+        return code, json.loads(said.out), said.err
+
+    return run
+
+
+@pytest.fixture
+def submit(command) -> Callable[..., tuple[int, dict[str, Any], str]]:
+    """Submits Anna's update, or another one."""
+    return lambda update="anna", *more: command("submit", "--update", f"{update}.npz", *more)
 
 
 def kill(town: Town, point: str, name: str = "anna") -> None:
@@ -142,9 +160,9 @@ def others(town: Town, *names: str) -> None:
 
 
 @pytest.mark.parametrize("point", AT_EVERY_POINT)
-def test_the_same_command_again_finishes_what_was_begun(town, point):
+def test_the_same_command_again_finishes_what_was_begun(town, submit, point):
     kill(town, point)
-    code, said, error = submit(town)
+    code, said, error = submit()
     assert code == ExitCode.OK, error
     assert said["result"]["resumed"] is True
     assert said["result"]["round"] == 1
@@ -153,20 +171,20 @@ def test_the_same_command_again_finishes_what_was_begun(town, point):
     assert_exact(town.finish_round(), "anna", "ben")
 
 
-def test_what_was_killed_before_it_kept_anything_is_submitted_anew(town):
+def test_what_was_killed_before_it_kept_anything_is_submitted_anew(town, submit):
     kill(town, "before anything is kept")
-    code, said, _ = submit(town)
+    code, said, _ = submit()
     assert (code, said["result"]["resumed"]) == (ExitCode.OK, False)
     others(town, "ben")
     assert_exact(town.finish_round(), "anna", "ben")
 
 
 @pytest.mark.parametrize("point", AT_EVERY_POINT)
-def test_once_the_round_is_over_it_tells_what_became_of_it_and_submits_nothing(town, point):
+def test_once_the_round_is_over_it_tells_what_became_of_it_and_submits_nothing(town, submit, point):
     kill(town, point)
     others(town, "ben", "carol")
     first = town.finish_round()
-    code, said, error = submit(town)
+    code, said, error = submit()
     assert code == ExitCode.OK, error
     result = said["result"]
     assert (result["round"], result["resumed"]) == (1, True)
@@ -175,45 +193,44 @@ def test_once_the_round_is_over_it_tells_what_became_of_it_and_submits_nothing(t
     assert town.finish_round().clients == ("ben", "carol")
 
 
-def test_once_it_is_told_the_same_update_is_another_submission(town):
+def test_once_it_is_told_the_same_update_is_another_submission(town, submit):
     """As it is for whoever submits the same every round on purpose."""
     kill(town, "after both receipts")
-    assert submit(town)[1]["result"]["resumed"] is True
+    assert submit()[1]["result"]["resumed"] is True
     others(town, "ben")
     town.finish_round()
-    code, said, error = submit(town)
+    code, said, error = submit()
     assert code == ExitCode.OK, error
     assert (said["result"]["round"], said["result"]["resumed"]) == (2, False)
 
 
 @pytest.mark.parametrize("point", ["after the first receipt", "after both receipts"])
-def test_another_update_waits_until_the_first_one_is_finished_and_told(town, point):
+def test_another_update_waits_until_the_first_one_is_finished_and_told(town, submit, point):
     kill(town, point)
     others(town, "ben")
-    code, said, error = submit(town, "anna", "other")
+    code, said, error = submit("other")
     assert code == ExitCode.MISUSE, said
     assert "round 1" in said["error"]["message"]
     assert "before this update, another one: round 1" in error
     assert_exact(town.finish_round(), "anna", "ben")
-    code, said, error = submit(town, "anna", "other")
+    code, said, error = submit("other")
     assert (code, said["result"]["round"]) == (ExitCode.OK, 2), error
 
 
-def test_resume_and_outcome_tell_what_submit_could_not(town):
+def test_resume_and_outcome_tell_what_submit_could_not(town, command):
     kill(town, "before the first byte")
-    done = python(town.folder, "-m", "parties", *words_of("resume", "anna"))
-    assert json.loads(done.stdout)["result"]["round"] == 1, done.stderr
-    done = python(town.folder, "-m", "parties", *words_of("resume", "anna"))
-    assert done.returncode == ExitCode.MISUSE
-    assert "nothing to resume" in json.loads(done.stdout)["error"]["message"]
+    _, said, error = command("resume")
+    assert said["result"]["round"] == 1, error
+    code, said, _ = command("resume")
+    assert code == ExitCode.MISUSE
+    assert "nothing to resume" in said["error"]["message"]
     others(town, "ben")
     town.finish_round()
-    done = python(town.folder, "-m", "parties", *words_of("outcome", "anna"))
-    result = json.loads(done.stdout)["result"]
-    assert result == {"round": 1, "counted": True, "reason": "", "participants": 2}
+    _, said, _ = command("outcome")
+    assert said["result"] == {"round": 1, "counted": True, "reason": "", "participants": 2}
 
 
-def test_a_command_whose_time_is_over_says_that_its_update_may_count(town):
+def test_a_command_whose_time_is_over_says_that_its_update_may_count(town, submit):
     """Its 600 seconds end once both servers have the update, however long that took."""
     words = words_of("submit", "anna", "--update", "anna.npz", "--wait", "--timeout", "600")
     done = python(town.folder, "-c", textwrap.dedent(KILLED), "its time is over while it waits for the outcome", *words)
@@ -222,7 +239,7 @@ def test_a_command_whose_time_is_over_says_that_its_update_may_count(town):
     assert "may be counted" in told["error"]["message"]
     others(town, "ben")
     town.finish_round()
-    code, told, words = submit(town, "anna", "", "--wait")
+    code, told, words = submit("anna", "--wait")
     assert code == ExitCode.OK, words
     assert (told["result"]["resumed"], told["result"]["counted"]) == (True, True)
 
@@ -296,20 +313,15 @@ async def test_a_receipt_with_another_signature_leaves_the_submission_to_be_resu
     assert teller.seen == []
 
 
-def test_a_table_is_retrieved_whole(town):
-    words = words_of("retrieve", "anna", "--block", "items", "--rows", "all", "--output", "table.npz")
-    done = python(town.folder, "-m", "parties", *words)
-    assert (done.returncode, json.loads(done.stdout)["result"]["shape"]) == (ExitCode.OK, [ROWS, WIDTH])
+def test_a_table_is_retrieved_whole(town, command):
+    code, said, _ = command("retrieve", "--block", "items", "--rows", "all", "--output", "table.npz")
+    assert (code, said["result"]["shape"]) == (ExitCode.OK, [ROWS, WIDTH])
     with np.load(town.folder / "table.npz") as saved:
         assert list(saved) == ["values"]
         np.testing.assert_array_equal(saved["values"], model()["items"])
 
 
-def test_retrieving_no_rows_is_a_mistake(town):
-    words = words_of("retrieve", "anna", "--block", "items", "--output", "rows.npz")
-    done = python(town.folder, "-m", "parties", *words)
-    assert done.returncode == ExitCode.MISUSE
-    assert (
-        "name its rows, as in --rows 3,17,99, or fetch it whole with --rows all"
-        in json.loads(done.stdout)["error"]["message"]
-    )
+def test_retrieving_no_rows_is_a_mistake(command):
+    code, said, _ = command("retrieve", "--block", "items", "--output", "rows.npz")
+    assert code == ExitCode.MISUSE
+    assert "name its rows, as in --rows 3,17,99, or fetch it whole with --rows all" in said["error"]["message"]
