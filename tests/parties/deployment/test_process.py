@@ -132,13 +132,25 @@ def wait_for(path: Path) -> None:
     pytest.fail(f"{path} was not written")
 
 
+def assert_little_is_held_of_the_compiler(pid: int) -> None:
+    """Where the system tells, which is Linux."""
+    status = Path(f"/proc/{pid}/status")
+    for _ in range(100 if status.exists() else 0):
+        lines = status.read_text(encoding="utf-8").splitlines()
+        held = next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssFile:"))
+        if held < 60 << 20:
+            return
+        time.sleep(0.1)
+    assert not status.exists(), f"{held:,} bytes of programs and libraries"
+
+
 # ---- a life
 
 
 def test_a_server_is_stopped_and_goes_on_where_it_was(folder, serve):
     """SIGTERM ends with 0, an open round is parked, the models are on disk, and the next start goes on from there.
 
-    A model file that was lost in between is written again at the start.
+    A model file that was lost in between is written again at the start. Of the compiler little is held after a round.
     """
     for start in (1, 2):
         servers = [serve(folder, f"S{server}.toml") for server in (0, 1)]
@@ -151,6 +163,7 @@ def test_a_server_is_stopped_and_goes_on_where_it_was(folder, serve):
         for server in servers:
             server.says('"event": "round done"')
             server.says('"event": "round opened"')
+            assert_little_is_held_of_the_compiler(server.child.pid)
             server.signalled(signal.SIGTERM)
         for number, server in enumerate(servers):
             code, said, words = server.ended()
@@ -169,19 +182,6 @@ def test_a_server_is_stopped_and_goes_on_where_it_was(folder, serve):
                 for block, array in load_model(path).items():
                     np.testing.assert_array_equal(array, expected(start)[block], err_msg=block)
         (folder / "now-0.npz").unlink()
-
-
-def test_a_server_that_waits_for_the_other_one_stops_at_once(folder, serve):
-    server = serve(folder, "S0.toml")
-    server.says("listens at")
-    started = time.monotonic()
-    server.signalled(signal.SIGTERM)
-    code, said, words = server.ended()
-    assert code == ExitCode.OK
-    assert said["result"]["ending"] == "stopped"
-    assert "asked to stop: the running round has 60 s to end" in words
-    assert "stopped: no round is open" in words
-    assert time.monotonic() - started < 60, "it waits for nothing"
 
 
 @pytest.mark.parametrize(("patience", "signals", "code"), [("0.5", 1, ExitCode.OK), ("600", 2, ExitCode.INTERRUPTED)])
@@ -327,7 +327,11 @@ def test_a_reload_says_what_has_changed_and_what_waits_for_the_next_start(folder
 # ---- whoever started it
 
 
-def test_a_supervisor_hears_when_the_server_is_ready_and_when_it_stops(folder, serve):
+def test_a_server_alone_is_ready_for_its_supervisor_and_operator_and_stops_at_once(folder, serve):
+    """It leaves no core dump, and its operator's port and token come and go with it."""
+    (address,) = free_addresses(1)
+    with (folder / "S0.toml").open("a") as file:
+        file.write(f'[operator]\nlisten = "{address}"\n')
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(str(folder / "notify"))
         supervisor.settimeout(ENDS_WITHIN)
@@ -335,44 +339,31 @@ def test_a_supervisor_hears_when_the_server_is_ready_and_when_it_stops(folder, s
         assert supervisor.recv(100) == b"READY=1"
         host, port = re.search(r'^listen = "(.*):(\d+)"', (folder / "S0.toml").read_text(), re.MULTILINE).groups()
         socket.create_connection((host, int(port))).close()
+        server.says("the operator's page is at")
+        (token,) = folder.glob("*.operator-token")
+        assert token.stat().st_mode & 0o777 == 0o600
+        limits = Path(f"/proc/{server.child.pid}/limits").read_text()
+        assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
+        started = time.monotonic()
         server.signalled(signal.SIGTERM)
         assert supervisor.recv(100) == b"STOPPING=1"
-        assert server.ended()[0] == ExitCode.OK
+        code, said, words = server.ended()
+    assert (code, said["result"]["ending"]) == (ExitCode.OK, "stopped")
+    assert "asked to stop: the running round has 60 s to end" in words
+    assert "stopped: no round is open" in words
+    assert time.monotonic() - started < 60, "it waits for nothing"
+    assert not token.exists()
 
 
-def test_a_supervisor_that_is_not_there_stops_nobody(folder, serve):
-    server = serve(folder, "S0.toml", NOTIFY_SOCKET="@nobody-listens-here")
+def test_a_store_in_memory_is_shouted_about_and_a_supervisor_that_is_not_there_stops_nobody(folder, serve):
+    server = serve(folder, "S0.toml", FSL_ASYNC_STORE="memory", NOTIFY_SOCKET="@nobody-listens-here")
+    assert '"level": "warning"' in server.says("THE STORE IS IN MEMORY")
     server.says("NOTIFY_SOCKET cannot be told")
     server.signalled(signal.SIGTERM)
     assert server.ended()[0] == ExitCode.OK
 
 
-def test_a_server_leaves_no_core_dump(folder, serve):
-    server = serve(folder, "S0.toml")
-    server.says("listens at")
-    limits = Path(f"/proc/{server.child.pid}/limits").read_text()
-    assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
-
-
-def test_the_operators_port_and_token_come_and_go_with_the_server(folder, serve):
-    (address,) = free_addresses(1)
-    with (folder / "S0.toml").open("a") as file:
-        file.write(f'[operator]\nlisten = "{address}"\n')
-    server = serve(folder, "S0.toml")
-    server.says("the operator's page is at")
-    (token,) = folder.glob("*.operator-token")
-    assert token.stat().st_mode & 0o777 == 0o600
-    server.signalled(signal.SIGTERM)
-    assert server.ended()[0] == ExitCode.OK
-    assert not token.exists()
-
-
 # ---- not at all
-
-
-def test_a_store_in_memory_is_shouted_about(folder, serve):
-    server = serve(folder, "S0.toml", FSL_ASYNC_STORE="memory")
-    assert '"level": "warning"' in server.says("THE STORE IS IN MEMORY")
 
 
 @pytest.fixture
@@ -465,30 +456,3 @@ def test_a_server_that_waits_for_room_can_be_stopped(folder):
     _, error = child.communicate(timeout=ENDS_WITHIN)
     watchdog.cancel()
     assert child.returncode == ExitCode.INTERRUPTED, error
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell: not Linux")
-def test_a_server_holds_little_of_the_compiler_when_a_round_is_done(folder, serve):
-    servers = [serve(folder, f"S{server}.toml") for server in (0, 1)]
-    for server in servers:
-        server.says("listens at")
-
-    async def one_round() -> None:
-        with trio.fail_after(ENDS_WITHIN):
-            async with trio.open_nursery() as nursery:
-                for name in NAMES:
-                    nursery.start_soon(take_part, folder, name)
-
-    trio.run(one_round)
-    for server in servers:
-        for _ in range(100):
-            held = _held_of_files(server.child.pid)
-            if held < 60 << 20:
-                break
-            time.sleep(0.1)
-        assert held < 60 << 20, f"{held:,} bytes of programs and libraries"
-
-
-def _held_of_files(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) << 10 for line in status if line.startswith("RssFile:"))
