@@ -115,7 +115,7 @@ def small_set_log2_failure(select: int, bins: int) -> float:
 def log_exact_term(select: int, bins: int, size: int) -> float:
     """The natural logarithm of one term of (1)."""
     most = min(size // 2, bins)
-    onto = _log_choices(bins, max(size, LARGEST_EXACT) // 2)[:most] + _log_maps_onto_twice(size)[:most]
+    onto = np.array([_log_choose(bins, a) for a in range(1, most + 1)]) + _log_maps_onto_twice(size)[:most]
     top = float(onto.max())
     weights = np.exp(onto - top)
     # Index i of the threefold convolution is a₁ + a₂ + a₃ = i + 3.
@@ -124,12 +124,6 @@ def log_exact_term(select: int, bins: int, size: int) -> float:
     if index >= len(ways):
         return -math.inf
     return _log_choose(select, size) + math.log(ways[index]) + SEGMENTS * (top - size * math.log(bins))
-
-
-@lru_cache(maxsize=1024)
-def _log_choices(bins: int, most: int) -> Floats:
-    """Ln of how many sets of a bins there are, for a = 1 … most."""
-    return np.array([_log_choose(bins, a) for a in range(1, min(most, bins) + 1)])
 
 
 @lru_cache(maxsize=LARGEST_EXACT)
@@ -189,5 +183,6 @@ def _peak(select: int, bins: int) -> int:
     return falling
 
 
+@lru_cache(maxsize=1 << 14)
 def _log_choose(total: int, chosen: int) -> float:
     return math.lgamma(total + 1) - math.lgamma(chosen + 1) - math.lgamma(total - chosen + 1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import numpy as np
 import pytest
 
 from fsl_async.errors import MisuseError, StorageError
-from parties.commands.application import main
 from parties.commands.report import ExitCode
 from parties.files.disk import InUseError
 from parties.identity.keys import Identity
@@ -27,18 +24,10 @@ def town(tmp_path) -> Iterator[Town]:
 
 
 @pytest.fixture
-def command(town, monkeypatch, capsys) -> Callable[..., tuple[int, dict]]:
+def command(town, monkeypatch, answer) -> Callable[..., tuple[int, dict]]:
     """Run a command of anna's in the town's folder; its exit code, and what stdout carries."""
     monkeypatch.chdir(town.folder)
-
-    def command(name: str, *words: str) -> tuple[int, dict]:
-        words = (name, "task.toml", "--identity", "anna.key", *words, "--format", "json")
-        monkeypatch.setattr(sys, "argv", ["fsl-async", *words])
-        with pytest.raises(SystemExit) as ending:
-            main()
-        return ending.value.code, json.loads(capsys.readouterr().out)
-
-    return command
+    return lambda name, *words: answer(name, "task.toml", "--identity", "anna.key", *words)[:2]
 
 
 def states(folder: Path) -> list[str]:

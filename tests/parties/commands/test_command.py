@@ -37,18 +37,10 @@ COMMANDS = sorted(words_of(app))
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
+def run(in_process, monkeypatch, tmp_path):
     """Runs the command in this process, in an empty folder; gives its exit code and what it said where."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fsl-async", *words])
-        with pytest.raises(SystemExit) as ending:
-            main()
-        said = capsys.readouterr()
-        return ending.value.code, said.out, said.err
-
-    return run
+    return in_process
 
 
 def test_the_commands_are_these():

@@ -2,28 +2,20 @@
 
 import json
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 
-from parties.commands.application import main
 from parties.commands.report import ExitCode
 
 SMALL = ("--clients", "3", "--rounds", "2")
 
 
 @pytest.fixture
-def demo(monkeypatch, capsys):
+def demo(in_process):
     """Runs the demo in this process; gives its exit code and what it said where."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fsl-async", "demo", *words])
-        with pytest.raises(SystemExit) as ending:
-            main()
-        said = capsys.readouterr()
-        return ending.value.code, said.out, said.err
-
-    return run
+    return partial(in_process, "demo")
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ import pytest
 
 from fsl_async.errors import ChannelError, FslError, PeerViolationError
 from parties.commands import submitting
-from parties.commands.application import main
 from parties.commands.report import ExitCode, Report
 from parties.errors import OutcomeUnknownError, RoundClosedError, StillInDoubtError, SumRefusedError
 from tests import ROOT
@@ -119,26 +118,15 @@ def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def words_of(command: str, name: str, *more: str) -> tuple[str, ...]:
-    return (command, "task.toml", "--identity", f"{name}.key", *more, "--format", "json")
+def submission(*more: str) -> tuple[str, ...]:
+    return ("submit", "task.toml", "--identity", "anna.key", "--update", "anna.npz", *more, "--format", "json")
 
 
 @pytest.fixture
-def command(town, monkeypatch, capsys) -> Callable[..., tuple[int, dict[str, Any], str]]:
-    """A command that nobody kills runs in this process: its exit code, its JSON object, and its stderr."""
-
-    def run(command: str, *more: str, name: str = "anna") -> tuple[int, dict[str, Any], str]:
-        monkeypatch.chdir(town.folder)
-        monkeypatch.setattr(sys, "argv", ["fsl-async", *words_of(command, name, *more)])
-        code = ExitCode.OK
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        return code, json.loads(said.out), said.err
-
-    return run
+def command(town, monkeypatch, answer) -> Callable[..., tuple[int, dict[str, Any], str]]:
+    """A command of Anna's that nobody kills runs in this process: its exit code, its JSON object, and its stderr."""
+    monkeypatch.chdir(town.folder)
+    return lambda name, *words: answer(name, "task.toml", "--identity", "anna.key", *words)
 
 
 @pytest.fixture
@@ -147,9 +135,8 @@ def submit(command) -> Callable[..., tuple[int, dict[str, Any], str]]:
     return lambda update="anna", *more: command("submit", "--update", f"{update}.npz", *more)
 
 
-def kill(town: Town, point: str, name: str = "anna") -> None:
-    words = words_of("submit", name, "--update", f"{name}.npz")
-    done = python(town.folder, "-c", textwrap.dedent(KILLED), point, *words)
+def kill(town: Town, point: str) -> None:
+    done = python(town.folder, "-c", textwrap.dedent(KILLED), point, *submission())
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
@@ -232,8 +219,8 @@ def test_resume_and_outcome_tell_what_submit_could_not(town, command):
 
 def test_a_command_whose_time_is_over_says_that_its_update_may_count(town, submit):
     """Its 600 seconds end once both servers have the update, however long that took."""
-    words = words_of("submit", "anna", "--update", "anna.npz", "--wait", "--timeout", "600")
-    done = python(town.folder, "-c", textwrap.dedent(KILLED), "its time is over while it waits for the outcome", *words)
+    words = ("its time is over while it waits for the outcome", *submission("--wait", "--timeout", "600"))
+    done = python(town.folder, "-c", textwrap.dedent(KILLED), *words)
     told = json.loads(done.stdout)
     assert (done.returncode, told["error"]["kind"]) == (ExitCode.SENT, "TookTooLongError"), done.stderr
     assert "may be counted" in told["error"]["message"]

@@ -6,10 +6,10 @@ import os
 import re
 import resource
 import shutil
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from types import SimpleNamespace
@@ -20,7 +20,6 @@ import obstore
 import pytest
 import trio
 
-from parties.commands.application import main
 from parties.commands.preflight import Finding, Verdict, bulk, compute, host, others, passed, preflight
 from parties.commands.report import ExitCode
 from parties.deployment.server import server_setup
@@ -576,15 +575,8 @@ async def test_a_client_s_state_lies_beside_its_keys_where_its_file_names_none(f
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fsl-async", "preflight", *words])
-        with pytest.raises(SystemExit) as ending:
-            main()
-        said = capsys.readouterr()
-        return ending.value.code, said.out, said.err
-
-    return run
+def run(in_process):
+    return partial(in_process, "preflight")
 
 
 def test_the_command_prints_a_table_and_passed(folder, run):

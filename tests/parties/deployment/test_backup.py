@@ -15,7 +15,6 @@ import trio
 
 from fsl_async.errors import StorageError
 from parties import connect
-from parties.commands.application import main
 from parties.commands.report import ExitCode
 from parties.deployment.server import server_setup
 from parties.errors import RoundClosedError
@@ -46,17 +45,14 @@ def folder(tmp_path) -> Path:
 
 
 @pytest.fixture
-def run(folder, monkeypatch, capsys):
+def run(folder, monkeypatch, in_process):
     """Runs `backup`, or `restore`, in this process: its exit code, JSON object or text, and complaint."""
 
     def run(*words: str, form: str = "json") -> tuple[int, dict | str, str]:
         monkeypatch.chdir(folder)
-        command = [] if words[0] == "restore" else ["backup"]
-        monkeypatch.setattr(sys, "argv", ["fsl-async", *command, *words, "--format", form])
-        with pytest.raises(SystemExit) as ending:
-            main()
-        said = capsys.readouterr()
-        return ending.value.code, json.loads(said.out) if form == "json" and said.out else said.out, said.err
+        before = [] if words[0] == "restore" else ["backup"]
+        code, out, error = in_process(*before, *words, "--format", form)
+        return code, json.loads(out) if form == "json" and out else out, error
 
     return run
 

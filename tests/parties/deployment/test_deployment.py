@@ -16,7 +16,6 @@ import pytest
 
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
-from parties.commands.application import main
 from parties.commands.report import ExitCode
 from parties.deployment.server import server_setup
 from parties.files.models import load_model
@@ -75,16 +74,12 @@ def start() -> Iterator[type[Process]]:
 
 
 @pytest.fixture
-def command(monkeypatch, capsys):
+def command(monkeypatch, answer):
     """Runs a command in this process, in a folder; gives its exit code, its JSON object and its stderr."""
 
     def run(folder: Path, *words: str) -> tuple[int, dict, str]:
         monkeypatch.chdir(folder)
-        monkeypatch.setattr(sys, "argv", ["fsl-async", *words, "--format", "json"])
-        with pytest.raises(SystemExit) as ending:
-            main()
-        said = capsys.readouterr()
-        return ending.value.code, json.loads(said.out) if said.out else {}, said.err
+        return answer(*words)
 
     return run
 

@@ -1,7 +1,6 @@
 """Stores that another release wrote: no command misreads one, and each names the format that it found."""
 
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 import trio
 
 from fsl_async.errors import StorageError
-from parties.commands.application import main
 from parties.commands.report import ExitCode
 from parties.deployment.server import server_setup
 from parties.settings.writing import free_addresses
@@ -51,7 +49,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("command", "old"),
+    ("words", "old"),
     [
         ("backup S0.toml new.copy", "S0.sqlite"),
         ("clients list S0.toml --enrolled", "S0.sqlite"),
@@ -62,13 +60,10 @@ def folder(tmp_path, monkeypatch) -> Path:
         ("resume anna.toml", "anna.state"),
     ],
 )
-def test_every_command_refuses_a_store_of_another_format_by_name(folder, command, old, monkeypatch, capsys):
-    content = store_of_format_1(folder / old, COPY if command.startswith("restore") else APPLICATION)
-    monkeypatch.setattr(sys, "argv", ["fsl-async", *command.split(), "--format", "json"])
-    with pytest.raises(SystemExit) as ending:
-        main()
-    out = capsys.readouterr().out
-    assert ending.value.code == ExitCode.STORAGE
+def test_every_command_refuses_a_store_of_another_format_by_name(folder, words, old, in_process):
+    content = store_of_format_1(folder / old, COPY if words.startswith("restore") else APPLICATION)
+    code, out, _ = in_process(*words.split(), "--format", "json")
+    assert code == ExitCode.STORAGE
     assert f"{old} is a store of format 1, and this release has format {FORMAT}" in out
     assert "Run that release; or" in out
     assert (folder / old).read_bytes() == content

@@ -17,7 +17,6 @@ import pytest
 import trio
 
 from parties import connect
-from parties.commands.application import main
 from parties.commands.report import ExitCode
 from parties.files.models import checkpoints, load_model
 from parties.settings.lists import revoke_client
@@ -164,6 +163,7 @@ def test_a_server_is_stopped_and_goes_on_where_it_was(folder, serve):
             server.says('"event": "round done"')
             server.says('"event": "round opened"')
             assert_little_is_held_of_the_compiler(server.child.pid)
+        for server in servers:
             server.signalled(signal.SIGTERM)
         for number, server in enumerate(servers):
             code, said, words = server.ended()
@@ -367,18 +367,15 @@ def test_a_store_in_memory_is_shouted_about_and_a_supervisor_that_is_not_there_s
 
 
 @pytest.fixture
-def refused(folder, monkeypatch, capsys):
+def refused(folder, monkeypatch, answer):
     """Runs `serve` in this process, which must not start; its exit code, and why."""
 
     def run(*words: str, **environment: str) -> tuple[int, str]:
         monkeypatch.chdir(folder)
         for variable, value in environment.items():
             monkeypatch.setenv(variable, value)
-        monkeypatch.setattr(sys, "argv", ["fsl-async", "serve", *words, "--format", "json"])
-        with pytest.raises(SystemExit) as ending:
-            main()
-        said = capsys.readouterr()
-        return ending.value.code, json.loads(said.out)["error"]["message"] if said.out else said.err
+        code, said, error = answer("serve", *words)
+        return code, said["error"]["message"] if said else error
 
     return run
 

@@ -1,0 +1,38 @@
+"""Commands that the tests run in their own process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def in_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs `fsl-async` with some words, in this process: its exit code, and what it said on stdout and stderr."""
+    from parties.commands.application import main
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fsl-async", *words])
+        with pytest.raises(SystemExit) as ending:
+            main()
+        said = capsys.readouterr()
+        return ending.value.code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def answer(in_process: Run) -> Callable[..., tuple[int, dict[str, Any], str]]:
+    """The same with `--format json`: its exit code, its JSON object, or an empty one, and what it said on stderr."""
+
+    def run(*words: str) -> tuple[int, dict[str, Any], str]:
+        code, out, error = in_process(*words, "--format", "json")
+        return code, json.loads(out) if out else {}, error
+
+    return run
