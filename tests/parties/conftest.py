@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+Run = Callable[..., tuple[int, str, str]]
+
 
 @pytest.fixture
-def in_process(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
+def in_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs `fsl-async` with some words, in this process: its exit code, and what it said on stdout and stderr."""
     from parties.commands.application import main
 

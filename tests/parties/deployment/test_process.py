@@ -169,13 +169,8 @@ def test_a_server_is_stopped_and_goes_on_where_it_was(folder, serve):
             code, said, words = server.ended()
             assert code == ExitCode.OK
             assert f"stopped: round {start + 1} is parked, Open with 0 submissions; it resumes when" in words
-            assert said["result"] == {
-                "server": number,
-                "rounds_done": start,
-                "rounds_aborted": 0,
-                "ending": "stopped",
-                "state": f"round {start + 1}: Open",
-            }
+            assert said["result"].pop("state").startswith(f"round {start + 1}: Open")  # it may add that the other stops
+            assert said["result"] == {"server": number, "rounds_done": start, "rounds_aborted": 0, "ending": "stopped"}
             made = checkpoints(folder / f"models-{number}")
             assert [checkpoint.number for checkpoint in made] == list(range(1, start + 1))
             for path in (made[-1].path, folder / f"now-{number}.npz"):
