@@ -15,13 +15,13 @@ import trio
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.ending import GaveUp
+from fsl_async.protocols.reconciliation import known_at_rest, known_of_round, known_of_sampling, known_of_toss
 from fsl_async.wire.messages import Abort, AskedList, Conclusion, Known, TossCommitment, TossReveal
 from parties.events import ClientsDrawn, Resumed, RoundOpened, RoundSettled, Warned
 from parties.outcome import Aborted
 from parties.server.inbox import Gathered, Inbox
 from parties.server.lasting_state import LastingState
 from parties.server.peer.link import PeerLink
-from parties.server.peer.meeting import known
 from parties.server.records import ServerRecords
 from parties.server.replies import farewell
 from parties.server.round.accumulation import InProcess
@@ -204,9 +204,16 @@ class RoundSequence:
 
     def known(self) -> Known:
         """What this server knows, for when the servers meet."""
-        last = self._rounds.past[-1].report if self._rounds.past else None
-        found = known(self._toss, self._sample, self._rounds.running, last, self.lasting.settled)
-        return msgspec.structs.replace(found, release=self._setup.release)
+        toss, draw, run = self._toss, self._sample, self._rounds.running
+        if toss is None:
+            found = known_at_rest()
+        else:
+            found = known_of_toss(toss.state) if draw is None else known_of_sampling(toss.state, draw.state)
+            found = found if run is None else known_of_round(found, run.state, run.round_id)
+        for past in self._rounds.past[-1:]:
+            aborted = isinstance(past.report.ending, Aborted)
+            found = msgspec.structs.replace(found, last=past.report.round_id, aborted=aborted)
+        return msgspec.structs.replace(found, settled=self.lasting.settled, release=self._setup.release)
 
     # ---- toss
 

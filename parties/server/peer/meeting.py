@@ -10,29 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from fsl_async.errors import ChannelError, MisuseError
 from fsl_async.foreign_text import printable
-from fsl_async.protocols.reconciliation import (
-    Agreed,
-    Apart,
-    Behind,
-    PeerBehind,
-    compare,
-    known_at_rest,
-    known_of_round,
-    known_of_sampling,
-    known_of_toss,
-)
+from fsl_async.protocols.reconciliation import Agreed, Apart, Behind, PeerBehind, compare
 from fsl_async.wire.messages import Known
 from parties.events import Observer, Warned
 from parties.identity.handshake import are_marks
-from parties.outcome import Aborted, RoundReport
 from parties.server.peer.link import PeerLink
-from parties.server.round.drawing import SampleRun
-from parties.server.round.run import RoundRun
-from parties.server.round.toss import TossRun
 from parties.server.setup import ServerSetup
 from parties.storage.store import StoreLostError
 from transport import (
@@ -129,28 +113,6 @@ class PeerAgreement:
         self.cannot_meet(explanation)
         await self._link.flush()
         self._link.refuse()
-
-
-def known(
-    toss: TossRun | None, draw: SampleRun | None, run: RoundRun | None, last: RoundReport | None, settled: int
-) -> Known:
-    """What a server knows.
-
-    Args:
-        toss: the present round's; none where the server rests.
-        draw: of its clients, once it is tossed for; none where everybody takes part.
-        run: the round that is on, once it is tossed for.
-        last: the account of the last round that is over; none before the first.
-        settled: its number.
-    """
-    if toss is None:
-        found = known_at_rest()
-    else:
-        found = known_of_toss(toss.state) if draw is None else known_of_sampling(toss.state, draw.state)
-        found = found if run is None else known_of_round(found, run.state, run.round_id)
-    if last is not None:
-        found = msgspec.structs.replace(found, last=last.round_id, aborted=isinstance(last.ending, Aborted))
-    return msgspec.structs.replace(found, settled=settled)
 
 
 LASTING = (VersionMismatchError, KindMismatchError, RoleMismatchError, WrongServerKeyError, ForeignPeerError)

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -418,3 +419,12 @@ async def test_a_client_whose_connection_broke_connects_again(shop, autojump_clo
         assert_exact(await shop.finish_round(), "anna", "ben", "carol")
         assert len(meddler.channels) in (3, 4)  # the other request may have been under way
         assert carol.bytes_sent == sum(channel.bytes_sent for channel in meddler.channels)
+
+
+async def test_a_block_is_the_one_with_which_its_round_began_also_when_the_sum_is_open():
+    """Between the opening of the sum and the commit that settles the round, a server knows the next model already."""
+    async with simulate(TASK, model(), seed=1) as network, network.client("anna") as anna:
+        for server in network.servers:
+            run = await server.next_round(0)
+            run.driver._computation.opened = SimpleNamespace(model={"head": model()["head"] + 1}, union={})
+        assert np.array_equal((await anna.retrieve({"head": ...}))["head"], model()["head"])
