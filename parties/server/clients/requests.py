@@ -116,7 +116,7 @@ class RequestHandler:
             raise  # a server that cannot store what it acknowledges must end
         except StorageError as error:
             raise self._storage_refusal(error) from error
-        run.quota.begin_arriving(client)
+        run.quota.count(client, Counted.UNFINISHED)
         begun = BegunRequest(run, client, message, wanted)
         try:
             yield partial(self.complete, begun)
@@ -293,7 +293,7 @@ class BegunRequest:
     def note_come(self) -> None:
         """Note that all of it has come."""
         self.has_come = True
-        self.run.quota.end_arriving(self.client)
+        self.run.quota.give_back(self.client, Counted.UNFINISHED)
 
 
 def _check_foreign(run: RoundRun, message: CountedRequest) -> None:

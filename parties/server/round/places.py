@@ -217,16 +217,3 @@ class RoundQuota:
         except StorageError:
             self.give_back(client, kind, what)
             raise
-
-    def begin_arriving(self, client: str) -> None:
-        """Count a request whose bytes begin to come, until `end_arriving`; one that breaks off stays counted.
-
-        Raises:
-            RequestRefusedError: too many requests have broken off.
-            AbuseError: the client went on above its limits.
-        """
-        self.count(client, Counted.UNFINISHED)
-
-    def end_arriving(self, client: str) -> None:
-        """All bytes of a request have come."""
-        self.give_back(client, Counted.UNFINISHED)

@@ -422,9 +422,8 @@ async def test_a_client_whose_connection_broke_connects_again(shop, autojump_clo
 
 
 async def test_a_block_is_the_one_with_which_its_round_began_also_when_the_sum_is_open():
-    """Between the opening of the sum and the commit that settles the round, a server knows the next model already."""
     async with simulate(TASK, model(), seed=1) as network, network.client("anna") as anna:
         for server in network.servers:
-            run = await server.next_round(0)
-            run.driver._computation.opened = SimpleNamespace(model={"head": model()["head"] + 1}, union={})
+            known = SimpleNamespace(model={"head": model()["head"] + 1}, union={})  # until it is settled
+            (await server.next_round(0)).driver._computation.opened = known
         assert np.array_equal((await anna.retrieve({"head": ...}))["head"], model()["head"])
