@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from fsl_async.task import Task
     from parties.host import Actor
-    from parties.server.limits import Schedule
+    from parties.schedule import Schedule
     from parties.testing.faults import FaultBase
     from parties.testing.lab import Laboratory, MachineOrModule
     from parties.testing.round_faults import Fault

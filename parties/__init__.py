@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         SubmissionReceipt as SubmissionReceipt,
     )
     from parties.server.admission import Anyone as Anyone, ListOnly as ListOnly, WithToken as WithToken
-    from parties.server.limits import ConversationLimits as ConversationLimits, Schedule as Schedule
+    from parties.schedule import ConversationLimits as ConversationLimits, Schedule as Schedule
     from parties.server.server import Server as Server
     from parties.server.setup import ServerSetup as ServerSetup
     from parties.settings.writing import free_addresses as free_addresses, write_deployment as write_deployment

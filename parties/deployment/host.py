@@ -22,7 +22,7 @@ from fsl_async.errors import FslError, MisuseError
 from parties.compute import SharedThreads
 from parties.concurrency import RecurringEvent
 from parties.deployment.hosted_task import Ended, Failed, HostedTask, Running, Starting
-from parties.deployment.server import limits_of, own_identity
+from parties.deployment.server import own_identity
 from parties.deployment.transports import chosen_transport
 from parties.events import ConnectionFailed, Warned
 from parties.operator import Log, ObserverSetup, OperatorObserver
@@ -353,7 +353,7 @@ def _listening(file: ServerFile, deployment: Deployment, transport: Transport, *
             kind=Kind.LIVE,
             randomness=os.urandom,
         ),
-        limits=limits_of(file.limits),
+        limits=file.limits.strangers,
         several=several,
     )
 
@@ -364,7 +364,12 @@ def _changed(old: ServerFile, new: ServerFile, kind: type[msgspec.Struct]) -> li
     for found in settings(kind):
         if found.name == "memory_bytes" and not found.section:
             continue
-        tables: list[Any] = [getattr(file, found.section) if found.section else file for file in (old, new)]
-        if getattr(tables[0], found.name) != getattr(tables[1], found.name):
+        before, after = (_said(getattr(file, found.section) if found.section else file) for file in (old, new))
+        if before[found.name] != after[found.name]:
             keys.append(found.key)
     return keys
+
+
+def _said(table: msgspec.Struct) -> dict[str, Any]:
+    """What a table says, by key."""
+    return {field.encode_name: getattr(table, field.name) for field in msgspec.structs.fields(table)}

@@ -34,8 +34,8 @@ from fsl_async.server.batch import held_bytes
 from fsl_async.server_rules import optimizer_arrays
 from fsl_async.task import Sparse, Task
 from fsl_async.union import union_task
+from parties.schedule import ConversationLimits
 from parties.server.clients.retrievals import longest_answer
-from parties.server.limits import ConversationLimits
 from parties.server.round.records import submission_bytes
 
 PROCESS_BYTES = 170 << 20
@@ -50,13 +50,13 @@ LONG_INTEGER_BYTES = 56
 """An integer that numpy has no type for: an object, and the place that points to it."""
 
 
-def message_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]], given: int | None) -> int:
+def message_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]], given: int) -> int:
     """The memory that clients' messages may take.
 
     Args:
         task: the task.
         model: its blocks, whose dtypes count.
-        given: what the server's file says, if it does.
+        given: what the server's file says; 0: nothing.
     """
     return sum(ConversationLimits(memory_bytes=given).memory(submission_bytes(task), longest_answer(task, model)))
 

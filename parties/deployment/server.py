@@ -25,17 +25,16 @@ from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook
 from parties.outcome import Model
 from parties.server.admission import Anyone, ListOnly, Policy, WithToken
-from parties.server.limits import ConversationLimits, Schedule
 from parties.server.round.own_rule import found
 from parties.server.setup import ServerSetup
 from parties.server.storage import PAUSE
-from parties.settings.party_file import LimitsTable, RoundsTable, ServerFile
+from parties.settings.party_file import RoundsTable, ServerFile
 from parties.settings.reading import OnDisk, StoreSetting
 from parties.settings.task_file import Deployment
 from parties.storage.sqlite_store import SqliteStore
 from parties.storage.store import DiskFullError, MemoryStore, Store
 from parties.watch import Watch, silent
-from transport import Kind, Limits, Transport
+from transport import Kind, Transport
 from transport.needs_trio import NeedsTrio
 
 _log = logging.getLogger("parties.deployment")
@@ -67,7 +66,7 @@ async def server_setup(
     deployment = Deployment.load(file.task)
     rule = allowed_rule(file, deployment.task)
     with _named(config):
-        schedule = _schedule(file, deployment.task)
+        check_rounds(file.rounds, deployment.task)
         model = await trio.to_thread.run_sync(starting_model, file, deployment.task)
     setup = ServerSetup(
         task=deployment.task,
@@ -86,9 +85,9 @@ async def server_setup(
         lane=InlineLane() if file.compute.engine == "inline" else lane or ThreadLane(file.threads or None),
         randomness=os.urandom,
         kind=Kind.LIVE,
-        schedule=schedule,
-        limits=limits_of(file.limits),
-        conversations=conversation_limits(file.limits),
+        schedule=file.rounds.schedule(deployment.task.max_clients),
+        limits=file.limits.strangers,
+        conversations=file.limits,
         watch=watch,
         store=MemoryStore(),
         release=importlib.metadata.version("fsl-async"),
@@ -186,44 +185,6 @@ def _policy(file: ServerFile, task: Task) -> Policy:
     if file.tokens is not None:
         return WithToken(TokenBook.load(file.tokens, task.digest(), file.server))
     return Anyone() if file.enrolment == "open" else ListOnly()
-
-
-def _schedule(file: ServerFile, task: Task) -> Schedule:
-    rounds = file.rounds
-    check_rounds(rounds, task)
-    return Schedule(
-        clients=rounds.clients or task.max_clients,
-        seconds=rounds.seconds or float("inf"),
-        gather=rounds.gather,
-        rounds=rounds.count,
-        grace=rounds.grace,
-        patience=rounds.patience,
-        retention=rounds.retention,
-    )
-
-
-def limits_of(table: LimitsTable) -> Limits:
-    """What a server's file allows strangers."""
-    return Limits(
-        connections=table.connections,
-        half_open=table.half_open,
-        handshakes_per_second=table.handshakes_per_second,
-        burst=table.burst,
-        per_key=table.per_key,
-    )
-
-
-def conversation_limits(table: LimitsTable) -> ConversationLimits:
-    """What a server's file allows the clients that are admitted."""
-    return ConversationLimits(
-        memory_bytes=table.memory_bytes or None,
-        minimum_rate=table.minimum_rate,
-        message_seconds=table.message_seconds,
-        idle_seconds=table.idle_seconds,
-        queue_seconds=table.queue_seconds,
-        requests_per_second=table.requests_per_second,
-        request_burst=table.request_burst,
-    )
 
 
 def starting_model(file: ServerFile, task: Task) -> Model:

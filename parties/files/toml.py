@@ -21,12 +21,32 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from fsl_async.errors import MisuseError, StorageError
 from parties.files.disk import replaced_by
+
+
+@dataclass(frozen=True)
+class About:
+    """What a setting means and its range, besides type and default.
+
+    Attributes:
+        description: what it means, as docs/configuration.md has it.
+        unit: the unit of a number.
+        low: the least value of a number.
+        high: the greatest value of a number.
+        is_address: whether the text is an address to listen at, host:port.
+    """
+
+    description: str
+    unit: str = ""
+    low: float = 0
+    high: float = 0
+    is_address: bool = False
 
 
 def read_toml(path: Path) -> dict[str, Any]:

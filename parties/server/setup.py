@@ -14,8 +14,8 @@ from parties.events import Observer, unobserved
 from parties.identity.keys import Identity, PublicIdentity
 from parties.identity.registry import Registry
 from parties.outcome import Model
+from parties.schedule import ConversationLimits, Schedule
 from parties.server.admission import ListOnly, Policy
-from parties.server.limits import ConversationLimits, Schedule
 from parties.server.round.engine import Engine
 from parties.server.storage import RECENT_BYTES
 from parties.storage.blobs.blobs import Blobs

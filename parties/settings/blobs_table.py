@@ -8,7 +8,8 @@ from typing import Annotated
 import msgspec
 
 from fsl_async.errors import MisuseError
-from parties.settings.reading import About, InMemory, StoreSetting
+from parties.files.toml import About
+from parties.settings.reading import InMemory, StoreSetting
 
 
 class BlobsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

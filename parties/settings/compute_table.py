@@ -13,7 +13,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from fsl_async.errors import MisuseError
-from parties.settings.reading import About, InMemory, StoreSetting
+from parties.files.toml import About
+from parties.settings.reading import InMemory, StoreSetting
 
 FILES = ("ca", "certificate", "key")
 

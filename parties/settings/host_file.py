@@ -22,18 +22,18 @@ import msgspec
 
 from fsl_async.errors import MisuseError
 from parties.files.models import state_path
-from parties.files.toml import read_toml
+from parties.files.toml import About, read_toml
 from parties.identity.handshake import MOST_TASKS
+from parties.schedule import TIB
 from parties.settings.party_file import (
     KINDS,
-    TIB,
     ClientFile,
     ServerFile,
     check_listen,
     check_tables,
     refuse_task_file,
 )
-from parties.settings.reading import About, OnDisk, from_table, overrides, refuse_strange_variables, settings
+from parties.settings.reading import OnDisk, from_table, overrides, refuse_strange_variables, settings
 from parties.settings.task_file import Deployment
 
 COMMON: Final = ("server", "identity", "listen", "transport", "threads", "limits", "operator", "log")

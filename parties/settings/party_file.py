@@ -14,77 +14,30 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from fsl_async.errors import MisuseError
-from fsl_async.task import LARGEST_CLIENTS
-from parties.files.toml import read_toml
+from parties.files.toml import About, read_toml
+from parties.schedule import (
+    DAY,
+    ConversationLimits,
+    GatherSeconds,
+    PatienceSeconds,
+    RoundClients,
+    RoundSeconds,
+    Schedule,
+)
 from parties.settings.blobs_table import BlobsTable, check_blobs
 from parties.settings.compute_table import ComputeTable, check_compute
-from parties.settings.reading import About, OnDisk, StoreSetting, from_table, overrides, refuse_strange_variables
+from parties.settings.reading import OnDisk, StoreSetting, from_table, overrides, refuse_strange_variables
+from transport import Limits
 from transport.socket_transport import check_address
 
-HOUR, DAY, YEAR = 3_600, 86_400, 31_536_000
-TIB = 2**40
 
-
-class RoundsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RoundsTable(Schedule, frozen=True, forbid_unknown_fields=True):
     """When rounds close, what they wait for and what is stored of them."""
 
-    clients: Annotated[
-        int,
-        About(
-            "a round closes after this many submissions that both servers have; 0: after the task's max_clients",
-            low=0,
-            high=LARGEST_CLIENTS,
-        ),
-    ] = 0
-    seconds: Annotated[
-        float,
-        About(
-            "a round closes this long after it opened; 0: only when enough submissions are in, which a task with "
-            "protocol psr has none of",
-            unit="seconds",
-            low=0,
-            high=YEAR,
-        ),
-    ] = 0.0
-    gather: Annotated[
-        float,
-        About(
-            "where the task has a sample: clients may ask this long to take part in a round before it is drawn who "
-            "does; it is drawn at once when all that are on the list have asked; where too few have, the round is "
-            "aborted after rounds.patience",
-            unit="seconds",
-            low=0,
-            high=YEAR,
-        ),
-    ] = 60.0
-    grace: Annotated[
-        float,
-        About(
-            "once the other server has closed the round, wait this long for submissions that only it has",
-            unit="seconds",
-            low=0,
-            high=HOUR,
-        ),
-    ] = 5.0
-    patience: Annotated[
-        float,
-        About(
-            "wait this long for the other server while the round can still be aborted; once a server has committed to "
-            "its share, wait without limit",
-            unit="seconds",
-            low=1,
-            high=30 * DAY,
-        ),
-    ] = 600.0
-    retention: Annotated[
-        int,
-        About(
-            "the number of settled rounds of which the clients' shares and seeds are stored before they are erased",
-            low=0,
-            high=10_000,
-        ),
-    ] = 0
-    count: Annotated[int, About("the server ends after the round with this number; 0: never", low=0, high=10**9)] = 0
+    clients: RoundClients = 0
+    seconds: RoundSeconds = 0.0
+    gather: GatherSeconds = 60.0
+    patience: PatienceSeconds = 600.0
     wind_up: Annotated[
         float,
         About(
@@ -95,8 +48,12 @@ class RoundsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = 60.0
 
+    def schedule(self, most: int) -> Schedule:
+        """The same for a server of a task with at most so many clients."""
+        return msgspec.structs.replace(self, clients=self.clients or most, seconds=self.seconds or float("inf"))
 
-class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+
+class LimitsTable(ConversationLimits, frozen=True, forbid_unknown_fields=True):
     """Limits for connections, from strangers, clients and the other server."""
 
     connections: Annotated[
@@ -115,50 +72,17 @@ class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         float, About("new connections from one address, on average", unit="per second", low=0.01, high=10**6)
     ] = 20.0
     burst: Annotated[int, About("new connections from one address in a burst", low=1, high=10**6)] = 100
-    memory_bytes: Annotated[
-        int,
-        About(
-            "memory for requests while they are received and carried out, and for answers until they are sent; 0: 256 "
-            "MiB, or room for the task's two longest requests and answers, whichever is more",
-            unit="bytes",
-            low=0,
-            high=TIB,
-        ),
-    ] = 0
-    queue_seconds: Annotated[
-        float,
-        About(
-            "a request or an answer waits this long for that memory; then the client is told to come back",
-            unit="seconds",
-            low=1,
-            high=HOUR,
-        ),
-    ] = 30.0
-    minimum_rate: Annotated[
-        float,
-        About(
-            "a message that is slower than this, in either direction, is cut off",
-            unit="bytes per second",
-            low=1,
-            high=TIB,
-        ),
-    ] = 8_192.0
-    message_seconds: Annotated[
-        float, About("a message must be complete within this time", unit="seconds", low=1, high=DAY)
-    ] = 1_800.0
-    idle_seconds: Annotated[
-        float,
-        About(
-            "a client that requests nothing for this long is disconnected; it may come back",
-            unit="seconds",
-            low=1,
-            high=DAY,
-        ),
-    ] = 60.0
-    requests_per_second: Annotated[
-        float, About("requests of one client, on average; further ones wait", unit="per second", low=0.01, high=10**6)
-    ] = 50.0
-    request_burst: Annotated[int, About("requests of one client in a burst", low=1, high=10**6)] = 200
+
+    @property
+    def strangers(self) -> Limits:
+        """What strangers are allowed."""
+        return Limits(
+            connections=self.connections,
+            half_open=self.half_open,
+            handshakes_per_second=self.handshakes_per_second,
+            burst=self.burst,
+            per_key=self.per_key,
+        )
 
 
 class OperatorTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
 import msgspec
 
 from fsl_async.errors import MisuseError
-from parties.files.toml import read_toml
+from parties.files.toml import About, read_toml
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
@@ -57,25 +57,6 @@ class OnDisk(StoreSetting):
     """In this file."""
 
     path: Path
-
-
-@dataclass(frozen=True)
-class About:
-    """What a setting means and its range, besides type and default.
-
-    Attributes:
-        description: what it means, as docs/configuration.md has it.
-        unit: the unit of a number.
-        low: the least value of a number.
-        high: the greatest value of a number.
-        is_address: whether the text is an address to listen at, host:port.
-    """
-
-    description: str
-    unit: str = ""
-    low: float = 0
-    high: float = 0
-    is_address: bool = False
 
 
 @dataclass(frozen=True)

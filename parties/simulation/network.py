@@ -31,7 +31,7 @@ from parties.events import ClientLeft, ClientMet, ServerEvent
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
 from parties.outcome import RoundOutcome
-from parties.server.limits import NEVER, ConversationLimits, Schedule
+from parties.schedule import NEVER, ConversationLimits, Schedule
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
 from parties.simulation.scheduling import seeded_scheduling

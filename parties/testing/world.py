@@ -34,7 +34,7 @@ from parties.docstrings import documented_by
 from parties.errors import RequestDeniedError, ServerBusyError
 from parties.events import RoundSettled, ServerEvent
 from parties.outcome import Model, RoundReport
-from parties.server.limits import Schedule
+from parties.schedule import Schedule
 from parties.server.round.engine import Engine
 from parties.server.server import Server
 from parties.server.setup import ServerSetup

@@ -23,8 +23,8 @@ from fsl_async.wire.messages import (
     TaskIs,
 )
 from parties.events import unobserved
+from parties.schedule import ConversationLimits
 from parties.server.clients.connection import ClientConnections
-from parties.server.limits import ConversationLimits
 from parties.server.replies import AbuseError, RequestRefusedError
 from tests.support.record_peer import RecordPeer
 from transport import (

@@ -23,7 +23,7 @@ from parties.files.models import save_model
 from parties.identity.keys import Identity, PublicIdentity
 from parties.identity.registry import Registry
 from parties.outcome import RoundOutcome
-from parties.server.limits import Schedule
+from parties.schedule import Schedule
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
 from parties.settings.writing import write_deployment

@@ -143,7 +143,7 @@ def plan_server(
     limit = capacity(load, host, constants, clients)
     steps, stuck = _steps(load, host, constants, clients)
     model = {block.name: np.empty(0, dtype=dtype) for block in task.model_blocks}
-    needed = memory_bytes(server_bytes(task, model, message_bytes(task, model, None)), constants, clients)
+    needed = memory_bytes(server_bytes(task, model, message_bytes(task, model, 0)), constants, clients)
     return ServerPlan(
         task=task,
         clients=clients,

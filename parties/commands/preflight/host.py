@@ -109,7 +109,7 @@ def memory(tasks: Sequence[tuple[ServerFile, Task]]) -> str:
     needed = PROCESS_BYTES
     for file, task in tasks:
         model = blocks_of(file, task)
-        held = server_bytes(task, model, message_bytes(task, model, file.limits.memory_bytes or None))
+        held = server_bytes(task, model, message_bytes(task, model, file.limits.memory_bytes))
         needed += held - PROCESS_BYTES
     there, free = total_and_free_memory()
     if needed > there:

@@ -32,10 +32,10 @@ from fsl_async.errors import ChannelError, PeerViolationError
 from fsl_async.wire.codec import decode, decode_beginning, encode
 from fsl_async.wire.messages import AskOutcome, AskTask, Enter, FromClient, Message
 from parties.events import BudgetMoved, Observer
+from parties.schedule import ConversationLimits
 from parties.server import replies
 from parties.server.clients.memory_budget import Budget, Reservation
 from parties.server.clients.requests import RequestHandler
-from parties.server.limits import ConversationLimits
 from parties.server.message_tap import MessageTap
 from transport import Channel, ChannelClosedError, Progress, RecordError, TooSlowError
 from transport.arriving import Room as RoomToCome

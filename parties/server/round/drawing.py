@@ -27,7 +27,7 @@ from fsl_async.task import LARGEST_CLIENTS, Task
 from fsl_async.wire.messages import AskedList
 from fsl_async.wire.peer_lists import unpack_names
 from parties.concurrency import RecurringEvent
-from parties.server.limits import Schedule
+from parties.schedule import Schedule
 from parties.server.peer.link import PeerLink
 from parties.server.store_layout import round_prefix
 from parties.storage.store import DAMAGED, Put, Record, Store, decode_stored, replaying

@@ -17,7 +17,7 @@ from trio.testing import MockClock
 
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.errors import MisuseError
-from parties.server.limits import Schedule
+from parties.schedule import Schedule
 from parties.simulation.network import SERVERS
 from parties.testing.faults import (
     CALM,

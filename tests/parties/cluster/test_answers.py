@@ -15,7 +15,7 @@ from parties import Client
 from parties.cluster.cluster import Reply
 from parties.cluster.worker_service import WorkerService
 from parties.events import Warned
-from parties.server.limits import Schedule
+from parties.schedule import Schedule
 from parties.testing import AtTime, Crash, Fault, SpoiltBlobs, StoppedWorker
 from parties.testing.world import World, world
 

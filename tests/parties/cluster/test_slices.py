@@ -21,7 +21,7 @@ from parties.cluster.orders import SealOrder, decoded
 from parties.cluster.worker_service import WorkerService
 from parties.events import Warned
 from parties.outcome import Done
-from parties.server.limits import Schedule
+from parties.schedule import Schedule
 from parties.simulation.network import SERVERS
 from parties.testing import AtTime, Crash, Fault, SpoiltBlobs, StoppedWorker
 from parties.testing.world import World, worker_names, world

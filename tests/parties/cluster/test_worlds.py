@@ -16,7 +16,7 @@ from parties.cluster.worker_pool import WorkerPool
 from parties.cluster.worker_service import WorkerService, WorkerSetup
 from parties.events import Warned
 from parties.outcome import Done
-from parties.server.limits import Schedule
+from parties.schedule import Schedule
 from parties.simulation.network import SERVERS
 from parties.testing import AtTime, Crash, Fault, SpoiltBlobs, StoppedWorker
 from parties.testing.played_cluster import PlayedCluster

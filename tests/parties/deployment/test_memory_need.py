@@ -38,7 +38,7 @@ def test_what_is_reckoned_is_within_a_fifth_of_what_was_seen(block, bits, dtype,
 
 def test_messages_have_what_is_given_or_what_two_of_the_longest_take():
     task, model = task_of(LARGE, 64), {"items": np.empty(0, np.float32)}
-    assert message_bytes(task, model, None) == 2**28
+    assert message_bytes(task, model, 0) == 2**28
     assert message_bytes(task, model, 2**26) == 2**26
 
 

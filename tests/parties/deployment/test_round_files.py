@@ -17,7 +17,7 @@ from parties import Identity, Server, load_model, save_model, server_setup, writ
 from parties.deployment.backup import back_up
 from parties.deployment.round_files import RoundFiles
 from parties.files.models import checkpoints, state_path
-from parties.server.limits import Schedule
+from parties.schedule import Schedule
 from parties.settings.party_file import ServerFile
 from parties.testing.world import world
 

@@ -8,7 +8,7 @@ import trio
 from fsl_async.errors import MisuseError
 from fsl_async.wire.messages import Message, Submit
 from parties import RoundClosedError, simulate
-from parties.server.limits import Schedule
+from parties.schedule import Schedule
 from tests.parties.server.test_protocols_alone import PSR
 from tests.parties.server.test_restart import MODEL, TASK, clients, house, take_part, update
 from tests.support.shop import Shop, assert_exact, meddled, opened

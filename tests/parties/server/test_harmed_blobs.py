@@ -13,7 +13,7 @@ import trio
 
 from parties.events import Warned
 from parties.outcome import Aborted, Done
-from parties.server.limits import Schedule
+from parties.schedule import Schedule
 from parties.server.round.reading import StoredSubmission
 from parties.server.round.run import PARTS_APART
 from parties.server.store_layout import RequestKey, part_name

@@ -18,8 +18,8 @@ from fsl_async.wire.pieces import Span
 from parties import MemoryStore, Network, SumRefusedError, simulate
 from parties.client.client import Client
 from parties.events import PrivacyCharged, Warned
+from parties.schedule import Schedule
 from parties.server.ledger import PrivacyLedger
-from parties.server.limits import Schedule
 from parties.server.round.computation import Noise
 from parties.server.round.shares import ShareRecords
 from parties.simulation.network import SERVERS

@@ -19,7 +19,7 @@ from fsl_async.wire.public_part import Layout, Trees
 from parties import AlreadyCountedError, RoundClosedError, simulate
 from parties.compute import InlineLane
 from parties.events import MessageReceived, MessageSent, ServerEvent
-from parties.server.limits import Schedule
+from parties.schedule import Schedule
 from parties.server.setup import ServerSetup
 from parties.simulation.network import Network as Simulation
 from parties.simulation.scheduling import seeded_scheduling

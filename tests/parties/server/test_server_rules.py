@@ -23,7 +23,7 @@ from parties import MemoryStore, Server, SumRefusedError, simulate
 from parties.client.client import Client
 from parties.compute import InlineLane
 from parties.events import Warned
-from parties.server.limits import Schedule
+from parties.schedule import Schedule
 from parties.server.round import conclusion
 from parties.simulation.network import SERVERS
 from parties.testing.faults import AtTransition, Crash

@@ -16,8 +16,8 @@ from parties.events import PeerMet, SubmissionIn, Warned
 from parties.identity.handshake import Credentials, are_marks, served, serves
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry, Revocation
+from parties.schedule import ConversationLimits
 from parties.server.admission import Anyone
-from parties.server.limits import ConversationLimits
 from parties.storage.store import Change, DiskFullError, MemoryStore, Record, StoreLostError
 from tests.support.mall import Mall, called
 from tests.support.shop import LIBERAL, assert_exact, opened, take_part

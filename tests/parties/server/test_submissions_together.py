@@ -15,7 +15,7 @@ from fsl_async.protocols import ssa
 from fsl_async.protocols.ssa import transitions
 from fsl_async.wire.messages import Held
 from parties.compute import InlineLane
-from parties.server.limits import Schedule
+from parties.schedule import Schedule
 from parties.server.round.run import RoundRun
 from parties.simulation.network import Network, running
 from parties.storage.store import Change, MemoryStore, Record

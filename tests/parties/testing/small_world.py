@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from fsl_async import Dense, Ring, Sparse, Task
 from parties import Client
-from parties.server.limits import Schedule
+from parties.schedule import Schedule
 from parties.testing import Fault, World
 from parties.testing.world import world
 

@@ -10,7 +10,7 @@ import trio
 
 from fsl_async import MisuseError
 from parties import Client
-from parties.server.limits import Schedule
+from parties.schedule import Schedule
 from parties.testing import (
     AbortRound,
     AtTime,

@@ -23,7 +23,7 @@ from fsl_async.wire.messages import Hint, Message, Share, Submit
 from parties.client.client import Client
 from parties.compute import InlineLane
 from parties.errors import AlreadyCountedError, OutcomeUnknownError, RoundClosedError, ServerBusyError, SumRefusedError
-from parties.server.limits import Schedule
+from parties.schedule import Schedule
 from parties.server.server import Server
 from parties.simulation.network import Network
 

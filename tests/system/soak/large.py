@@ -26,7 +26,7 @@ from rich.table import Table
 
 from fsl_async import Dense, Ring, Task
 from parties.files.models import load_model
-from parties.server.limits import ORDINARY_MEMORY
+from parties.schedule import ORDINARY_MEMORY
 
 from .children import Child, python_module
 from .crowd_process import name_of, update_of

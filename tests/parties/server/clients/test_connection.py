@@ -1,7 +1,5 @@
 """What a client's connection may and may not do: sizes, room, pace, idling, leaving. Virtual time, memory transport."""
 
-from dataclasses import replace
-
 import pytest
 import trio
 
@@ -19,8 +17,8 @@ from fsl_async.wire.messages import (
     TaskIs,
 )
 from parties.client.connection import ServerConnection
+from parties.schedule import ConversationLimits
 from parties.server.clients.connection import LONGEST_HEAD
-from parties.server.limits import ConversationLimits
 from parties.server.replies import AbuseError, farewell, say_why
 from tests.support.conversing import BULK, LONGER, ROUND, House, ask, house_with, reply, submit, until_lost
 from transport import (
@@ -409,4 +407,4 @@ def test_memory_is_what_is_given_or_what_the_task_needs():
 def test_limits_are_positive(name):
     for value in (0, -1, float("nan")):
         with pytest.raises(MisuseError, match=f"{name} must be positive"):
-            replace(ConversationLimits(), **{name: value})
+            ConversationLimits(**{name: value})

@@ -7,7 +7,7 @@ import trio
 from fsl_async.errors import ChannelError
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import AskTask, Block, FromServer, Receipt
-from parties.server.limits import ConversationLimits
+from parties.schedule import ConversationLimits
 from tests.support.conversing import BULK, House, ask, reply, submit
 
 LARGE = 20_000_000
