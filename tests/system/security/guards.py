@@ -1018,8 +1018,8 @@ GUARDS = (
     ),
     Guard(
         "a request that breaks off counts",
-        "parties/server/round/places.py",
-        "self.count(client, Counted.UNFINISHED)",
+        "parties/server/clients/requests.py",
+        "run.quota.count(client, Counted.UNFINISHED)",
         "pass",
         ("tests/parties/server/round/test_quota.py",),
     ),
