@@ -305,11 +305,12 @@ class OperatedServer:
     def state_name(self) -> str:
         """What the server is doing, for people."""
         held_up = self.records.standstill.what
-        words = self.rounds.state_name() + (f"; held up by {held_up}" if held_up else "")
-        if (since := self.peer_inbox.stops_since) is None:
-            return words
-        moment = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
-        return f"{words}; {self.link.peer} stops as planned, since {moment}"
+        return self.rounds.state_name() + (f"; held up by {held_up}" if held_up else "")
+
+    def _waiting_for(self) -> str:
+        state, since = self.state_name(), self.peer_inbox.stops_since
+        moment = "" if since is None else datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
+        return f"{state}; {self.link.peer} stops as planned, since {moment}" if moment else state
 
     def status(self) -> ServerStatus:
         """How the server stands, for people."""
@@ -328,7 +329,7 @@ class OperatedServer:
             number=self.rounds.number,
             last=self.rounds.past[-1].summary() if self.rounds.past else None,
             round=None if run is None else run.status(),
-            waiting_for=self.state_name(),
+            waiting_for=self._waiting_for(),
             rounds_done=progress.done,
             rounds_aborted=progress.aborted,
             notes=self.records.ledger.notes(),
