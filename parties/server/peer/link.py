@@ -3,8 +3,7 @@
 S1 dials S0, again and again until it answers; messages leave in the order in which they were posted, and what is large
 is read from the store when its turn comes. A lost connection loses what was queued: each time the servers meet, the
 actor posts again what its state says the peer may lack, so nothing here needs to remember. The servers show each other
-signs of life; a peer that gives none is taken for lost, whatever the network says of the connection. A peer that breaks
-a rule hears which before the connection ends.
+signs of life; a peer that gives none is taken for lost, whatever the network says. One that breaks a rule hears which.
 """
 
 from __future__ import annotations
