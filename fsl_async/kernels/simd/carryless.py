@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fsl_async.errors import MisuseError
-from fsl_async.kernels.simd.isa import Isa, PortableKeys, processor_features
+from fsl_async.kernels.simd.isa import Isa, PortableKeys
 
 
 class Vpclmul512(NamedTuple):
@@ -70,23 +69,6 @@ UNITS = (
     Unit("pmull", frozenset({"aarch64", "aes"}), Pmull(2)),
     Unit("portable", frozenset(), PortableProducts(1)),
 )
-
-
-def unit_names() -> tuple[str, ...]:
-    """The units this processor has, widest first."""
-    features = processor_features()
-    return tuple(unit.name for unit in UNITS if unit.features <= features)
-
-
-def find_unit(name: str) -> Unit:
-    """The unit of a name.
-
-    Raises:
-        MisuseError: if there is none of that name or this processor lacks it.
-    """
-    if name not in unit_names():
-        raise MisuseError(f"multiplier {name!r} is not usable here; this processor has {', '.join(unit_names())}")
-    return next(unit for unit in UNITS if unit.name == name)
 
 
 def unit_for(isa: Isa, features: frozenset[str]) -> Unit:
