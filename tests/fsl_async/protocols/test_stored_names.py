@@ -18,7 +18,7 @@ STORED = {
     "epochs": "Absent Brought Counted Dropped Established Hinted Planted",
     "partials": "Added Adding Doubted Joined Leaving Lost Put Sealed Settled Settling Wanted",
     "psr.client": "Answered Ask Asked Away End Entered HalfAnswered Holding Interrupt Interrupted Ready Recollect",
-    "psr.states": "Aborted Closed Concluded Done Open PeerClosed",
+    "psr.transitions": "Aborted Closed Concluded Done Open PeerClosed",
     "psu.client": "Described Downloaded Known Told Unknown",
     "psu.transitions": "Aligned Everything Found MainSettled Seeking UnionFound UnionLost UnionPublished",
     "sampling": "Answering Drawn Frozen Gathering Listed PeerAsked TooFew",

@@ -274,7 +274,7 @@ def test_a_connection_that_is_cancelled_leaves_no_thread(town):
 
 
 def test_a_client_that_is_cancelled_as_soon_as_it_is_connected_leaves_no_thread(town, monkeypatch):
-    started = parties.aio.connecting.waiting.started
+    started = parties.aio.connecting.front.started
 
     async def started_and_cancelled(thread):
         asyncio.current_task().cancel()
@@ -285,7 +285,7 @@ def test_a_client_that_is_cancelled_as_soon_as_it_is_connected_leaves_no_thread(
         return opened
 
     async def main() -> None:
-        monkeypatch.setattr("parties.aio.connecting.waiting.started", started_and_cancelled)
+        monkeypatch.setattr("parties.aio.connecting.front.started", started_and_cancelled)
         with pytest.raises(asyncio.CancelledError):
             async with connect(town, "anna"):
                 raise AssertionError
