@@ -30,7 +30,6 @@ STORED = {
 }
 """By module of `fsl_async.protocols`, the stored names of its states and events in alphabetical order."""
 
-
 BASES = {PeerEvent, RoundState, Listing}
 
 
