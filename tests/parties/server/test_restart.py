@@ -112,10 +112,9 @@ class House:
 @asynccontextmanager
 async def house(seed: int, task: Task = TASK, **schedule: float) -> AsyncIterator[House]:
     network = Network(task, MODEL, seed, InlineLane())
-    network.servers = tuple(
-        Server(replace(server.setup, schedule=replace(server.setup.schedule, clients=len(NAMES), **schedule)))
-        for server in network.servers
-    )
+    setups = [server.setup for server in network.servers]
+    schedules = [msgspec.structs.replace(setup.schedule, clients=len(NAMES), **schedule) for setup in setups]
+    network.servers = tuple(Server(replace(a, schedule=b)) for a, b in zip(setups, schedules, strict=True))
     home = House(network, (Disk(), Disk()))
     with seeded_scheduling(seed):
         async with trio.open_nursery() as nursery:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf
 
+import msgspec
 import pytest
 import trio
 
@@ -87,7 +88,7 @@ class Full(Shop):
             store=self.disks[index],
             observe=self.happenings.append,
             clock=trio.current_time,
-            schedule=replace(setup.schedule, patience=inf if index else PATIENCE),
+            schedule=msgspec.structs.replace(setup.schedule, patience=inf if index else PATIENCE),
         )
 
     def client(self, name, **changes):
