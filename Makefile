@@ -10,7 +10,8 @@ SOURCES := $(PACKAGES) tests examples docs
 
 SEEDS ?= 2000
 RUNS ?= 1000000
-WORKERS ?= auto
+# One more than there are processors: some tests wait for processes and clocks.
+WORKERS ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))
 SPREAD := -n $(WORKERS) --dist worksteal
 # Left out of test-fast: kernels on every instruction set, browsers, sockets that wait, and many rounds in one test.
 LONG := tests/fsl_async/kernels/% tests/fsl_async/costs/% $(addprefix tests/fsl_async/test_,bin_count.py end_to_end.py \
@@ -75,9 +76,9 @@ demo: .venv/demo
 test: .venv/test
 	$(BIN)/python -m pytest $(SPREAD) -m "not slow"
 
-# What `make test` runs, and the slow tests.
-test-all: test
-	$(BIN)/python -m pytest $(SPREAD) -m slow
+# What `make test` runs, with more examples, and the slow tests.
+test-all: .venv/test
+	$(BIN)/python -m pytest $(SPREAD) --hypothesis-profile=thorough
 
 # For the loop of an edit: every module by itself, on one kernel; no processes, no worlds.
 test-fast: .venv/test

@@ -13,15 +13,16 @@ from hypothesis import HealthCheck, settings
 from fsl_async import Ring
 from tests.support.object_store import s3 as s3
 
-settings.register_profile(
-    "fsl",
-    deadline=None,  # kernels compile at first use
-    derandomize=True,
-    max_examples=60,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-settings.load_profile("fsl")
+for profile, examples in (("often", 25), ("thorough", 60)):  # the latter with `make test-all`
+    settings.register_profile(
+        profile,
+        deadline=None,  # kernels compile at first use
+        derandomize=True,
+        max_examples=examples,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    )
+settings.load_profile("often")
 
 
 for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "LINES"):

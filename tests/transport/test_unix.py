@@ -129,6 +129,13 @@ def test_of_two_that_find_a_left_over_socket_at_the_same_time_one_listens(place,
     assert "another process" in refusals[0]
 
 
+@pytest.fixture
+def looks_seldom(monkeypatch):
+    """Each look at a folder that is not free takes a moment of real time; so there are few."""
+    monkeypatch.setattr(unix, "_BETWEEN_LOOKS", 0.5)
+
+
+@pytest.mark.usefixtures("looks_seldom")
 async def test_listeners_of_one_folder_that_start_together_wait_for_each_other(place, nursery, autojump_clock):
     with folder_locked(place.parent) as unlock:
         nursery.start_soon(Lab(UnixTransport(), f"unix:{place}", nursery).serve)
@@ -139,6 +146,7 @@ async def test_listeners_of_one_folder_that_start_together_wait_for_each_other(p
     assert place.is_socket()
 
 
+@pytest.mark.usefixtures("looks_seldom")
 async def test_a_folder_that_is_never_free_is_named(place, nursery, autojump_clock):
     with folder_locked(place.parent), pytest.raises(UnreachableError, match="keeps its folder to itself"):
         await Lab(UnixTransport(), f"unix:{place}", nursery).serve()
