@@ -300,7 +300,7 @@ async def test_the_jitter_is_the_client_s_own_randomness_so_that_simulations_sta
         lose, times = away_from(Submit)
         async with (
             simulate(TASK, model(), seed=seed) as network,
-            meddled(network.client("carol"), outgoing=lose) as carol,
+            meddled(patient(network, "carol", 20.0), outgoing=lose) as carol,
         ):
             began = trio.current_time()
             with pytest.raises(ConnectionLostError):

@@ -227,7 +227,7 @@ async def test_the_page_lives(window, stage, tmp_path):
         await see(window, f"{text('#troubles')}.includes('peer lost')")
 
 
-@pytest.mark.parametrize("protocol", ["ssa", "psu", "psr"])
+@pytest.mark.parametrize("protocol", ["ssa", *(pytest.param(name, marks=pytest.mark.slow) for name in ("psu", "psr"))])
 async def test_every_state_of_the_machine_has_its_words_and_one_of_three_steps(window, stage, tmp_path, protocol):
     stage.open_round(1, protocol=protocol)
     async with page(window, stage, tmp_path):
@@ -377,7 +377,7 @@ SCENES = {
 SIZES = [(1180, "light"), (768, "dark"), (360, "light"), (360, "dark")]
 
 
-THOROUGH = ("days ago", "after")
+THOROUGH = ("before", "days ago", "first round", "after")
 
 
 @pytest.mark.parametrize(
