@@ -48,7 +48,7 @@ async def test_honest_clients_get_through_past_thirteen_that_trickle(nursery, au
     nursery.start_soon(watch)
     for number in range(13):
         nursery.start_soon(trickle, house, f"mallory {number}", 12_000)
-    await trio.sleep(300)
+    await trio.sleep(100)
     waited = []
     for number in range(5):
         async with await house.dial(f"honest {number}") as channel:
