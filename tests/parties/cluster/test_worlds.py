@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
-import numpy as np
 import pytest
 import trio
 
@@ -15,15 +14,13 @@ from parties.cluster.orders import HelloReport, SealedReport, decoded, encoded
 from parties.cluster.worker_pool import WorkerPool
 from parties.cluster.worker_service import WorkerService, WorkerSetup
 from parties.events import Warned
-from parties.outcome import Done
 from parties.schedule import Schedule
 from parties.simulation.network import SERVERS
 from parties.testing import AtTime, Crash, Fault, SpoiltBlobs, StoppedWorker
 from parties.testing.played_cluster import PlayedCluster
 from parties.testing.world import World, world
-from tests.parties.testing.small_world import MODEL, TASK, take_part
-
-NAMES = [f"client {number}" for number in range(3)]
+from tests.parties.testing.small_world import MODEL, TASK, exact, settled, take_part
+from tests.parties.testing.small_world import THREE as NAMES
 
 
 @asynccontextmanager
@@ -35,23 +32,6 @@ async def a_world(
     async with made as here:
         await here.wait_listening()
         yield here
-
-
-async def settled(made: World) -> None:
-    for name in NAMES:
-        made.start(name, take_part)
-    with trio.fail_after(2000):
-        await made.wait_settled(1)
-
-
-def exact(made: World) -> None:
-    """Both servers have counted everybody, once."""
-    for index in (0, 1):
-        report = made.settled[index][1]
-        assert isinstance(report.ending, Done)
-        assert sorted(report.counted) == NAMES
-        np.testing.assert_array_equal(made.models[index][1]["head"], [3, 3])
-        np.testing.assert_array_equal(made.models[index][1]["items"][:4, 0], [0, 3, 3, 0])
 
 
 @pytest.mark.parametrize("workers", [(1, 0), (0, 2), (3, 2)])

@@ -10,20 +10,10 @@ from http import HTTPStatus
 
 import pytest
 import trio
-from trio.testing import MockClock, lockstep_stream_pair, memory_stream_pair
+from trio.testing import lockstep_stream_pair, memory_stream_pair
 
 from parties.operator.http import Request, Response, serve_connection
-from tests.parties.operator.asking import LIMITS, Port, everything
-
-
-@pytest.fixture
-def port() -> Port:
-    return Port()
-
-
-@pytest.fixture
-def autojump() -> MockClock:
-    return MockClock(autojump_threshold=0)
+from tests.parties.operator.asking import LIMITS, everything
 
 
 @pytest.mark.parametrize(

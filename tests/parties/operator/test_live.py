@@ -7,23 +7,12 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import h11
-import pytest
 import trio
-from trio.testing import MockClock, memory_stream_pair
+from trio.testing import memory_stream_pair
 
 from parties.operator.http import serve_connection
 from parties.operator.resources import HEARTBEAT, MOST_VIEWERS
 from tests.parties.operator.asking import LIMITS, Port
-
-
-@pytest.fixture
-def port() -> Port:
-    return Port()
-
-
-@pytest.fixture
-def autojump() -> MockClock:
-    return MockClock(autojump_threshold=0)
 
 
 class Viewer:

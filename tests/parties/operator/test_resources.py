@@ -7,7 +7,6 @@ import re
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from fsl_async.errors import StorageError
 from parties.operator.answers import CLIENTS_PER_PAGE, VERSION
@@ -17,17 +16,6 @@ from tests import ROOT
 from tests.parties.operator.asking import Port
 from tests.parties.operator.stage import NAMES, NASTY, play_day
 from tests.support.cases import in_turn
-
-
-@pytest.fixture
-def port() -> Port:
-    return Port()
-
-
-@pytest.fixture
-def autojump() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
 
 # ---- what it shows
 

@@ -7,12 +7,11 @@ from contextlib import asynccontextmanager
 from typing import get_args
 
 import msgspec
-import numpy as np
 import pytest
 import trio
 
 from parties.events import Warned
-from parties.outcome import Aborted, Done
+from parties.outcome import Aborted
 from parties.schedule import Schedule
 from parties.server.round.reading import StoredSubmission
 from parties.server.round.run import PARTS_APART
@@ -21,9 +20,9 @@ from parties.simulation.network import SERVERS
 from parties.testing import AtTime, AtWrite, Crash, Fault, SlowDisk, SpoiltBlobs
 from parties.testing.faults import Moment
 from parties.testing.world import World, world
-from tests.parties.testing.small_world import MODEL, TASK, take_part
+from tests.parties.testing.small_world import MODEL, TASK, exact, take_part
+from tests.parties.testing.small_world import THREE as NAMES
 
-NAMES = [f"client {number}" for number in range(3)]
 LATE = 70.0
 """When the last client comes, where the round is to stay open for a while."""
 
@@ -45,16 +44,6 @@ async def settled(made: World, late: float = 0.0) -> None:
     with trio.fail_after(2000):
         await made.wait_settled(1)
     await trio.sleep(5)
-
-
-def exact(made: World) -> None:
-    """Both servers have counted everybody, once."""
-    for index in (0, 1):
-        report = made.settled[index][1]
-        assert isinstance(report.ending, Done)
-        assert sorted(report.counted) == NAMES
-        np.testing.assert_array_equal(made.models[index][1]["head"], [3, 3])
-        np.testing.assert_array_equal(made.models[index][1]["items"][:4, 0], [0, 3, 3, 0])
 
 
 def warnings(made: World) -> list[str]:

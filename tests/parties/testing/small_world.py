@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from fsl_async import Dense, Ring, Sparse, Task
 from parties import Client
+from parties.outcome import Done
 from parties.schedule import Schedule
 from parties.testing import Fault, World
 from parties.testing.world import world
@@ -22,6 +23,9 @@ TASK = Task(
     max_clients=5,
 )
 MODEL = {"items": np.zeros((16, 1), np.int64), "head": np.zeros(2, np.int64)}
+
+
+THREE = [f"client {number}" for number in range(3)]
 
 
 async def take_part(client: Client) -> None:
@@ -49,3 +53,21 @@ def one_round(seed: int, faults: Sequence[Fault] = (), clients: int = 2, patienc
             return made
 
     return trio.run(run, clock=MockClock(autojump_threshold=0))
+
+
+async def settled(made: World, names: Sequence[str] = THREE) -> None:
+    """All take part, and both servers settle the round."""
+    for name in names:
+        made.start(name, take_part)
+    with trio.fail_after(2000):
+        await made.wait_settled(1)
+
+
+def exact(made: World) -> None:
+    """Both servers have counted all three, once."""
+    for index in (0, 1):
+        report = made.settled[index][1]
+        assert isinstance(report.ending, Done)
+        assert sorted(report.counted) == THREE
+        np.testing.assert_array_equal(made.models[index][1]["head"], [3, 3])
+        np.testing.assert_array_equal(made.models[index][1]["items"][:4, 0], [0, 3, 3, 0])

@@ -37,7 +37,7 @@ from transport.unix import SCHEME, socket_path
 from transport.wire import Wire
 
 from .parser import SLOW, Parser
-from .samples import ALICE, SERVERS, TASK, key, repeating
+from .samples import ALICE, SERVERS, TASK, Script, key, repeating
 
 __all__ = ["PARSERS"]
 
@@ -56,27 +56,6 @@ SERVER_KEY = SERVERS[0].public.channel
 PROLOGUE = prologue(CLIENT.preamble.encode(), SERVER.preamble.encode())
 BLOCK = 1_024
 """Bytes of a padded handshake payload."""
-
-
-class Script(trio.abc.Stream):
-    """A peer that says what stands in the script, whatever it hears."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.heard = bytearray()
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        self.heard += data
-
-    async def wait_send_all_might_not_block(self) -> None:
-        """There is always room."""
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        said, self.data = self.data[:max_bytes], self.data[max_bytes or len(self.data) :]
-        return said
-
-    async def aclose(self) -> None:
-        """There is nothing to close."""
 
 
 def at_once(work: Coroutine[Any, Any, ResultT]) -> ResultT:

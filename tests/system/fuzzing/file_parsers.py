@@ -31,7 +31,7 @@ from parties.settings.writing import write_deployment
 from parties.status import Fingerprints, PastRound, RoundTimes, ServerStatus
 
 from .parser import HEAVY, SLOW, Parser
-from .samples import ALICE, REPORT, SERVERS, TASK, key, workplace
+from .samples import ALICE, REPORT, SERVERS, TASK, Script, key, workplace
 
 __all__ = ["PARSERS"]
 
@@ -120,23 +120,12 @@ def _safetensors() -> list[bytes]:
 # ---- the operator's port
 
 
-class _Visitor(trio.abc.HalfCloseableStream):
+class _Visitor(Script, trio.abc.HalfCloseableStream):
     """Somebody who sends what the input says, and then nothing."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.heard = bytearray()
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        self.heard += data
-
-    async def wait_send_all_might_not_block(self) -> None:
-        """There is always room."""
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         await trio.lowlevel.checkpoint()
-        said, self.data = self.data[:max_bytes], self.data[max_bytes or len(self.data) :]
-        return said
+        return await super().receive_some(max_bytes)
 
     async def send_eof(self) -> None:
         """The response has been sent."""

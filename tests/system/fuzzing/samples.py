@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import msgspec
+import trio
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.config import BlockModel, Draw, RoundConfig
@@ -22,6 +23,7 @@ __all__ = [
     "SERVERS",
     "TASK",
     "UNION_CONFIG",
+    "Script",
     "key",
     "repeating",
     "workplace",
@@ -101,3 +103,24 @@ REPORT = RoundReport(
 SAMPLED_CONFIG = msgspec.structs.replace(
     CONFIG, task=msgspec.structs.replace(TASK, sample=0.5), sample=Draw(asked=9, size=5, digest=key(18))
 )
+
+
+class Script(trio.abc.Stream):
+    """A peer that says what stands in the script, whatever it hears."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.heard = bytearray()
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        self.heard += data
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """There is always room."""
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        said, self.data = self.data[:max_bytes], self.data[max_bytes or len(self.data) :]
+        return said
+
+    async def aclose(self) -> None:
+        """There is nothing to close."""
