@@ -21,10 +21,14 @@ __all__ = ["WINGS", "counts"]
 
 PACKAGES = ("fsl_async", "transport", "parties")
 WINGS = (
+    "fsl_async/costs",
     "fsl_async/learning",
     "fsl_async/pytest_plugin.py",
     "parties/aio",
     "parties/cluster",
+    "parties/commands/bench/",
+    "parties/commands/demo/",
+    "parties/commands/plan/",
     "parties/flower",
     "parties/simulation",
     "parties/testing",
@@ -57,7 +61,7 @@ def counts() -> list[Count]:
     return [
         Count("lines of the packages", lines(product), 76_150, 72_000),
         Count("files of the packages", len(product), 447, 470),
-        Count("lines of the core", lines(core), 61_000, 48_000),
+        Count("lines of the core", lines(core), 55_400, 48_000),
         Count("lines of the tests", lines(tests), 77_500, 70_000),
         Count("classes of the packages", sum(map(classes, product)), 1_035, 950),
         Count("floors of parties", floors(), 8, 8),
