@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Protocol, Self, TypeVar
 
@@ -55,19 +55,8 @@ class Standing:
     @classmethod
     def of(cls, client: under_trio.Client) -> Self:
         """As it is now."""
-        return cls(
-            client.name,
-            client.task,
-            client.pending,
-            client.undecided,
-            client.privacy_spent,
-            client.round_number,
-            dict(client.deferred),
-            dict(client.left_out),
-            client.unreported,
-            client.bytes_sent,
-            client.bytes_received,
-        )
+        now = {each.name: getattr(client, each.name) for each in fields(cls)}
+        return cls(**now | {"deferred": dict(client.deferred), "left_out": dict(client.left_out)})
 
 
 @documented_by(under_trio.Client)
