@@ -19,6 +19,7 @@ from parties.testing.machines import declared
 from parties.testing.recorder import Transition
 from parties.testing.round_faults import MaliciousServer
 from parties.testing.trials import Scenario, Trial, drawing
+from tests.support.cases import sides
 
 from . import __main__ as command
 from . import ways
@@ -91,8 +92,7 @@ def test_a_trial_that_fails_ends_the_search() -> None:
     assert search(ended.goal, TRIES).failures == ()
 
 
-@pytest.mark.parametrize("name", NOT_DRAWN)
-@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize(("name", "server"), sides(NOT_DRAWN, SERVERS))
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_malice_that_is_not_drawn_is_tried(seed: int, server: str, name: str) -> None:
     malicious = MaliciousServer(server, name)

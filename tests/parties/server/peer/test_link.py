@@ -18,7 +18,7 @@ PEER_MESSAGES = ["TossCommitment", "TossReveal", "Forward", "RosterList", "Proof
 
 @pytest.mark.parametrize("direction", ["outgoing", "incoming"])
 @pytest.mark.parametrize("lost", PEER_MESSAGES)
-@pytest.mark.parametrize("occurrence", [1, 2])
+@pytest.mark.parametrize("occurrence", [1, pytest.param(2, marks=pytest.mark.slow)])
 async def test_the_link_between_the_servers_breaks_and_heals(nursery, autojump_clock, lost, direction, occurrence):
     """Lose one message with the connection that carried it, in the first or the second round: both rounds are exact."""
     network = MemoryNetwork()
