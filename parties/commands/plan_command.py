@@ -115,10 +115,9 @@ def plan(
     """
     from fsl_async.costs.scaling import Host
     from fsl_async.costs.workers import Workers
-    from parties.commands.plan.alone import plan_alone
     from parties.commands.plan.calibration import measure
     from parties.commands.plan.plan import typical
-    from parties.commands.plan.run import question_from, read_task, run_plan, run_server_plan, task_from
+    from parties.commands.plan.run import plan_alone, question_from, read_task, run_plan, run_server_plan, task_from
     from parties.commands.plan.workers_plan import read_workers
 
     report = Report("plan", form)

@@ -13,9 +13,9 @@ from fsl_async.errors import MisuseError
 from parties.compute import ComputeLane
 from parties.deployment.blobs import blobs_owner
 from parties.server.round.engine import Engine
-from parties.settings.compute_table import ComputeTable
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
+from parties.settings.server_tables import ComputeTable
 from parties.settings.task_file import Deployment
 
 if TYPE_CHECKING:  # what a server without workers never loads

@@ -24,9 +24,8 @@ from parties.schedule import (
     RoundSeconds,
     Schedule,
 )
-from parties.settings.blobs_table import BlobsTable, check_blobs
-from parties.settings.compute_table import ComputeTable, check_compute
 from parties.settings.reading import OnDisk, StoreSetting, from_table, overrides, refuse_strange_variables
+from parties.settings.server_tables import BlobsTable, ComputeTable, check_blobs, check_compute
 from transport import Limits
 from transport.socket_transport import check_address
 

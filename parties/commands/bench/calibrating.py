@@ -8,14 +8,16 @@ retrieval adds is the difference to the same deployments with clients that retri
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
+import msgspec
 import trio
 
 from fsl_async.costs.scaling import ANOTHER_MACHINE, Constants, Line, Retrieval, load_of
@@ -23,11 +25,13 @@ from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError
 from parties.commands.bench.deployed import LARGE, SMALL, Deployed, RoundTaken, Size, take_rounds
 from parties.commands.bench.machine import cores, require_proc, this_machine
-from parties.commands.bench.storing import LARGE_PART, SMALL_PART, store_in_folder
+from parties.commands.bench.members import name_of
 from parties.commands.bench.workload import Case, add_together, aggregate, client_of
 from parties.commands.plan.calibration import save_constants
 from parties.commands.plan.view import aligned
 from parties.commands.report import Report
+from parties.storage.blobs.blobs import Blobs
+from parties.storage.blobs.folder import FolderBlobs
 
 REPETITIONS = 3
 TINY = Case(rows=2**10, select=8, bits=64)
@@ -247,3 +251,76 @@ class _Deployments:
         folded = constants.fold * load.cells * 2 / cores()  # of two servers, which share the processors
         more = self.large.ending - self.small.ending - folded
         return replace(constants, ending=self.small.ending, conclusion=max(0.0, more / load.share))
+
+
+SMALL_PART, LARGE_PART = 82_552, 2_073_904
+"""Public parts: m = 2^15, k = 256, and m = 2^20, k = 10,486; l = 64, verified."""
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """What storing some bulk took.
+
+    Attributes:
+        seconds: until all of it was durable.
+        processor: seconds of all threads.
+        written: bytes that went to the disk for each byte of it, erasing included; 0 where the folder is in memory.
+    """
+
+    seconds: float
+    processor: float
+    written: float
+
+
+class Place(Protocol):
+    """Where bulk is stored, to be measured."""
+
+    async def put(self, number: int, data: bytes) -> None:
+        """Store one of many."""
+
+    async def erase(self) -> None:
+        """Erase all of them."""
+
+
+async def store_in_folder(size: int, count: int, at_once: int = 16) -> Stored:
+    """Store so many blobs in a folder, some of them at a time, and erase them."""
+    with tempfile.TemporaryDirectory(prefix="fsl-bench-") as folder:
+        place = await FolderBlobs.open(Path(folder) / "blobs", b"bench")
+        try:
+            return await stored_at(_PutBlobs(place), size, count, at_once)
+        finally:
+            await place.aclose()
+
+
+class _PutBlobs:
+    def __init__(self, place: Blobs) -> None:
+        self._place = place
+
+    async def put(self, number: int, data: bytes) -> None:
+        await self._place.put(f"round-00000001/parts/{name_of(number)}/submit-0/{number:064x}", data)
+
+    async def erase(self) -> None:
+        await self._place.erase("round-00000001")
+
+
+async def stored_at(place: Place, size: int, count: int, at_once: int) -> Stored:
+    """Store so many pieces of bulk of one size, some of them at a time, and erase them."""
+    data = [bytes([number + 1]) * size for number in range(4)]
+    before, processor, begun = _written(), time.process_time(), time.perf_counter()
+    turns = iter(range(count))
+
+    async def some() -> None:
+        for number in turns:
+            await place.put(number, data[number % len(data)])
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(at_once):
+            nursery.start_soon(some)
+    seconds, processor = time.perf_counter() - begun, time.process_time() - processor
+    await place.erase()
+    return Stored(seconds, processor, (_written() - before) / (size * count))
+
+
+def _written() -> int:
+    """Bytes that this process has given to the disk so far."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))

@@ -20,8 +20,8 @@ from fsl_async.merkle import RosterTree
 from fsl_async.protocols import ssa
 from fsl_async.protocols.entries import Entries
 from fsl_async.wire.messages import Finished
+from parties.commands.bench.calibrating import LARGE_PART, SMALL_PART, Stored, store_in_folder, stored_at
 from parties.commands.bench.members import name_of
-from parties.commands.bench.storing import LARGE_PART, SMALL_PART, Stored, store_in_folder, stored_at
 from parties.outcome import Done, RoundReport
 from parties.statement import Statement
 from parties.storage.sqlite_store import SqliteStore
