@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
-__all__ = ["in_turn", "sides"]
+__all__ = ["in_turn", "often", "sides"]
 
 
 def in_turn(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -54,6 +54,11 @@ def in_turn(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., Any]], 
         return loop  # type: ignore[no-any-return]
 
     return decorate
+
+
+def often(count: int, cases: Sequence[Any]) -> list[Any]:
+    """So many of the cases in every run, and the rest in the slow tests."""
+    return [*cases[:count], *(pytest.param(case, marks=pytest.mark.slow) for case in cases[count:])]
 
 
 def sides(cases: Iterable[Any], servers: Sequence[Any] = (0, 1)) -> list[ParameterSet]:

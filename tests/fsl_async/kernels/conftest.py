@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from fsl_async import kernels
+from tests.support.cases import often
 
 NAMES = kernels.isa_names()
 """Those of this processor, the fastest first and code without AES instructions last."""
 
 
-@pytest.fixture(params=[NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
+@pytest.fixture(params=often(1, NAMES))
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each of them; those after the first with the slow tests, for they take long to compile."""
     before = kernels.active_isa()

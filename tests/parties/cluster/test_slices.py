@@ -25,6 +25,7 @@ from parties.schedule import Schedule
 from parties.simulation.network import SERVERS
 from parties.testing import AtTime, Crash, Fault, SpoiltBlobs, StoppedWorker
 from parties.testing.world import World, worker_names, world
+from tests.support.cases import often
 
 TASK = Task(
     name="cut",
@@ -146,7 +147,7 @@ async def test_blobs_that_are_damaged_are_waited_for_in_every_slice(autojump_clo
         exact(made)
 
 
-@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 80))])
+@pytest.mark.parametrize("seed", often(4, range(80)))
 async def test_whatever_happens_to_workers_the_sum_is_exact(autojump_clock, seed):
     rng = random.Random(f"{seed}/slices")
     workers = rng.choice([(1, 0), (0, 3), (2, 2), (4, 1)])

@@ -174,9 +174,8 @@ async def child(command: list[str], listening: Any = None) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize(
-    "scenario", ["basic", *(pytest.param(name, marks=pytest.mark.slow) for name in SCENARIOS if name != "basic")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS)
 async def test_a_scenario_between_processes_is_what_it_would_be_in_the_clear(scenario: str, tmp_path: Path) -> None:
     deployment = Deployment(tmp_path, SCENARIOS[scenario], seed=1)
     with trio.fail_after(120):

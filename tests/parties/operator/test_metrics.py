@@ -46,35 +46,22 @@ def test_the_figures_of_a_note_are_metrics(stage):
     assert {name: sample(stage, f"fsl_{name}") for name in NOTE.figures} == NOTE.figures
 
 
-def test_blobs_are_counted():
-    stage = Stage()
-    text = stage.observer.metrics.scrape(stage.status()).decode()
-    assert 'fsl_blobs_bytes{task="goods"} NaN' in text
-    play_blobs(stage)
-    text = stage.observer.metrics.scrape(stage.status()).decode()
-    for line in (
-        "fsl_blobs_bytes{} 2.5e+09",
-        "fsl_blobs_free_bytes{} 8e+10",
-        "fsl_blobs_to_erase{} 1.0",
-    ):
-        assert line.replace("{}", '{task="goods"}') in text, line
+BLOBS = ("fsl_blobs_bytes{} 2.5e+09", "fsl_blobs_free_bytes{} 8e+10", "fsl_blobs_to_erase{} 1.0")
+WORKERS = (
+    *("fsl_cluster_connected{} 1.0", "fsl_workers{} 2.0", "fsl_workers_waiting{} 1204.0", "fsl_partials_open{} 2.0"),
+    *("fsl_partials_sealed{} 7.0", "fsl_given_again{} 31.0", "fsl_partials_bytes{} 3.5e+08"),
+)
 
 
-def test_workers_are_counted_and_none_is_named():
+@pytest.mark.parametrize(("play", "lines"), [(play_blobs, BLOBS), (play_workers, WORKERS)])
+def test_blobs_and_workers_are_counted_and_none_is_named(play, lines):
     stage = Stage()
     text = stage.observer.metrics.scrape(stage.status()).decode()
-    assert 'fsl_workers{task="goods"} NaN' in text
-    play_workers(stage)
+    name = "fsl_blobs_bytes" if play is play_blobs else "fsl_workers"
+    assert f'{name}{{task="goods"}} NaN' in text
+    play(stage)
     text = stage.observer.metrics.scrape(stage.status()).decode()
-    for line in (
-        "fsl_cluster_connected{} 1.0",
-        "fsl_workers{} 2.0",
-        "fsl_workers_waiting{} 1204.0",
-        "fsl_partials_open{} 2.0",
-        "fsl_partials_sealed{} 7.0",
-        "fsl_given_again{} 31.0",
-        "fsl_partials_bytes{} 3.5e+08",
-    ):
+    for line in lines:
         assert line.replace("{}", '{task="goods"}') in text, line
     assert "fsl-5f" not in text
 

@@ -34,6 +34,7 @@ from tests.parties.operator.stage import (
     play_workers,
 )
 from tests.parties.operator.test_real_server import CLIENTS, Observed, take_part
+from tests.support.cases import often
 
 PAGE = ROOT / "parties" / "operator" / "page"
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "never")
@@ -227,7 +228,7 @@ async def test_the_page_lives(window, stage, tmp_path):
         await see(window, f"{text('#troubles')}.includes('peer lost')")
 
 
-@pytest.mark.parametrize("protocol", ["ssa", *(pytest.param(name, marks=pytest.mark.slow) for name in ("psu", "psr"))])
+@pytest.mark.parametrize("protocol", often(1, ["ssa", "psu", "psr"]))
 async def test_every_state_of_the_machine_has_its_words_and_one_of_three_steps(window, stage, tmp_path, protocol):
     stage.open_round(1, protocol=protocol)
     async with page(window, stage, tmp_path):

@@ -30,6 +30,7 @@ from parties.server.sessions import Sessions
 from parties.storage.blobs.blobs import DamagedBlobError
 from parties.storage.store import MemoryStore
 from tests import ROOT
+from tests.support.cases import often
 from tests.support.plaintext import (
     Clear,
     Rows,
@@ -142,7 +143,7 @@ class Play:
         return Plan(client, retrieve, random_update(rng, self._task, some(rng, wanted if rides else rows)))
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 8))])
+@pytest.mark.parametrize("seed", often(3, range(8)))
 @pytest.mark.parametrize("scenario", SCENARIOS)
 async def test_every_scenario_is_what_it_would_be_in_the_clear(scenario: str, seed: int) -> None:
     rng = np.random.default_rng([seed, *scenario.encode()])

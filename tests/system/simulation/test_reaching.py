@@ -19,7 +19,7 @@ from parties.testing.machines import declared
 from parties.testing.recorder import Transition
 from parties.testing.round_faults import MaliciousServer
 from parties.testing.trials import Scenario, Trial, drawing
-from tests.support.cases import sides
+from tests.support.cases import often, sides
 
 from . import __main__ as command
 from . import ways
@@ -93,7 +93,7 @@ def test_a_trial_that_fails_ends_the_search() -> None:
 
 
 @pytest.mark.parametrize(("name", "server"), sides(NOT_DRAWN, SERVERS))
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", often(1, range(3)))
 def test_malice_that_is_not_drawn_is_tried(seed: int, server: str, name: str) -> None:
     malicious = MaliciousServer(server, name)
     verdict = run(Trial(seed, ways.Plan(clients=3).scenario(), (malicious,)))
