@@ -186,7 +186,7 @@ def load_of(task: Task) -> Load:
 
 
 @dataclass(frozen=True)
-class Host:
+class HostCapacity:
     """What a server runs on.
 
     Attributes:
@@ -246,7 +246,7 @@ def evaluation(load: Load, constants: Constants) -> float:
     return constants.submission + walked + constants.proof * 16 * load.trees
 
 
-def stages(load: Load, host: Host, constants: Constants) -> tuple[Stage, ...]:
+def stages(load: Load, host: HostCapacity, constants: Constants) -> tuple[Stage, ...]:
     """Every part of a server through which a client's submission goes, in this order; the shared processors last."""
     size, disk = load.size, (constants.written * load.size + constants.record) / constants.disk
     if host.answers:
@@ -327,7 +327,7 @@ class Limit:
         return 3600 / self.first.seconds
 
 
-def capacity(load: Load, host: Host, constants: Constants, clients: int) -> Limit:
+def capacity(load: Load, host: HostCapacity, constants: Constants, clients: int) -> Limit:
     """What a server is capable of.
 
     Args:
@@ -346,7 +346,7 @@ def capacity(load: Load, host: Host, constants: Constants, clients: int) -> Limi
     return Limit(every, first, clients * first.seconds, ending(load, host, constants, clients))
 
 
-def ending(load: Load, host: Host, constants: Constants, clients: int) -> float:
+def ending(load: Load, host: HostCapacity, constants: Constants, clients: int) -> float:
     """Seconds from a round's last submission until the next model: the sum folded, shares exchanged and combined.
 
     The fold runs on all threads that the server has for itself; what follows it is done piece by piece. Before it, each

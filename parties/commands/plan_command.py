@@ -113,7 +113,7 @@ def plan(
         The file in which `bench --calibrate` has stored what it measured; by default constants of another
         machine.
     """
-    from fsl_async.costs.scaling import Host
+    from fsl_async.costs.scaling import HostCapacity
     from fsl_async.costs.workers import Workers
     from parties.commands.plan.calibration import measure
     from parties.commands.plan.plan import typical
@@ -156,7 +156,7 @@ def plan(
             run_server_plan(
                 told,
                 clients=counted,
-                host=Host(
+                host=HostCapacity(
                     threads=cores if threads is None else threads,
                     network=1e6 * (10_000 if network is None else network),
                     link=1e6 * link,

@@ -1,7 +1,7 @@
 """The tasks of one server's process: which there are, started, drained and removed while others run.
 
-    signals, operator's port ──> Host ──┬──> HostedTask "shop" ──┐
-                                        └──> HostedTask "town" ──┴──> one TaskRouter, one SharedThreads
+    signals, operator's port ──> ServerProcess ──┬──> HostedTask "shop" ──┐
+                                                 └──> HostedTask "town" ──┴──> one TaskRouter, one SharedThreads
 
 Rules: a process ends when each of its tasks is over or has failed, or when it is told to stop; while a task is drained
 by its operator, it waits. A task that fails ends alone; a process whose only task, at the top of its file, fails ends
@@ -49,7 +49,7 @@ RELOADED = ("log.level",)
 """The settings that take effect on SIGHUP; the others take effect at the next start."""
 
 
-class Host:
+class ServerProcess:
     """The tasks of one process; the operator's port sees it as `OperatedProcess`.
 
     Args:

@@ -22,7 +22,7 @@ import trio
 
 from fsl_async import kernels
 from parties.compiling import watched
-from parties.deployment.host import Host
+from parties.deployment.host import ServerProcess
 from parties.deployment.hosted_task import HostedTask
 from parties.deployment.operator_port import token_path
 from parties.deployment.process_memory import collecting_seldom, give_back_code, keep_freed_memory
@@ -93,7 +93,7 @@ async def serve(config: Path, *, stop_seconds: float | None = None, transport: T
         await trio.to_thread.run_sync(load_kernels)
         with collecting_seldom():
             async with trio.open_nursery() as nursery:
-                host = Host(file, log, stop_seconds, nursery, transport)
+                host = ServerProcess(file, log, stop_seconds, nursery, transport)
                 nursery.start_soon(_obey, signals, host, nursery)
                 await host.run(partial(_open, host, file, nursery))
                 nursery.cancel_scope.cancel()
@@ -101,7 +101,7 @@ async def serve(config: Path, *, stop_seconds: float | None = None, transport: T
     return Served(common.server, ending, {task.name: _served(task) for task in host.tasks()}, file.listed)
 
 
-async def _open(host: Host, file: HostFile, nursery: trio.Nursery) -> None:
+async def _open(host: ServerProcess, file: HostFile, nursery: trio.Nursery) -> None:
     """Open the operator's port, and tell the supervisor."""
     if file.common.operator.listen:
         serving = partial(serve_operator, host, file.common.operator.listen, token_path(file))
@@ -109,7 +109,7 @@ async def _open(host: Host, file: HostFile, nursery: trio.Nursery) -> None:
     tell_supervisor("READY=1")
 
 
-async def _obey(signals: AsyncIterator[int], host: Host, nursery: trio.Nursery) -> None:
+async def _obey(signals: AsyncIterator[int], host: ServerProcess, nursery: trio.Nursery) -> None:
     async for number in signals:
         match number:
             case signal.SIGHUP:

@@ -26,7 +26,7 @@ from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
 from fsl_async.client.upload import retrieval_part, submission_part
 from fsl_async.config import RoundConfig
 from fsl_async.costs.message_sizes import Setting, specimen_config
-from fsl_async.costs.scaling import Constants, Host, Load, evaluation, load_of
+from fsl_async.costs.scaling import Constants, HostCapacity, Load, evaluation, load_of
 from fsl_async.errors import MisuseError
 from fsl_async.randomness import SeededSource
 from fsl_async.server.aggregation import Aggregate, Submission
@@ -103,7 +103,7 @@ def plan_of_this_host(asked: Asked, progress: Callable[[str], None]) -> ServerPl
     """The plan of a server of the task on this machine, with what was measured on it."""
     task = read_task(asked.task)
     load = load_of(task)
-    host = Host(cores(), MEGABIT * asked.network, MEGABIT * asked.link)
+    host = HostCapacity(cores(), MEGABIT * asked.network, MEGABIT * asked.link)
     clients = max(2, task.quorum, min(100, task.max_clients))
     constants = _constants(asked.constants, progress)
     if _retrieves(task) and constants.retrieval is None:

@@ -10,7 +10,7 @@ import msgspec
 
 from fsl_async.costs.alone import retrieval_round, retrieval_trivially, union_round, union_trivially
 from fsl_async.costs.message_sizes import DIGEST, Setting, Traffic, specimen_config
-from fsl_async.costs.scaling import ANOTHER_MACHINE, Host
+from fsl_async.costs.scaling import ANOTHER_MACHINE, HostCapacity
 from fsl_async.costs.variants import Question, RoundCosts
 from fsl_async.errors import MisuseError
 from fsl_async.ring import Ring
@@ -152,7 +152,7 @@ def run_server_plan(
     task: Task,
     *,
     clients: int,
-    host: Host,
+    host: HostCapacity,
     constants: Path | None,
     dtype: str,
     memory: float,

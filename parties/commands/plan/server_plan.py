@@ -16,7 +16,7 @@ import numpy as np
 from fsl_async.costs.scaling import (
     ANOTHER_MACHINE,
     Constants,
-    Host,
+    HostCapacity,
     Limit,
     Load,
     Stage,
@@ -70,7 +70,7 @@ class Step:
     """
 
     words: str
-    host: Host
+    host: HostCapacity
     limit: Limit
 
 
@@ -94,7 +94,7 @@ class ServerPlan:
     task: Task
     clients: int
     load: Load
-    host: Host
+    host: HostCapacity
     constants: Constants
     limit: Limit
     rooms: Rooms
@@ -112,7 +112,7 @@ def plan_server(
     task: Task,
     *,
     clients: int,
-    host: Host,
+    host: HostCapacity,
     constants: Constants,
     dtype: str,
     memory: float = 0.0,
@@ -161,7 +161,7 @@ def plan_server(
 # ---- what would move the first limit
 
 
-def _steps(load: Load, host: Host, constants: Constants, clients: int) -> tuple[tuple[Step, ...], str]:
+def _steps(load: Load, host: HostCapacity, constants: Constants, clients: int) -> tuple[tuple[Step, ...], str]:
     """Changes that each move what is the first limit then, and why there are no more."""
     steps: list[Step] = []
     limit = capacity(load, host, constants, clients)
@@ -178,7 +178,7 @@ def _steps(load: Load, host: Host, constants: Constants, clients: int) -> tuple[
     return tuple(steps), ""
 
 
-def _change(first: Stage, host: Host, constants: Constants) -> tuple[str, Host, Constants] | str:
+def _change(first: Stage, host: HostCapacity, constants: Constants) -> tuple[str, HostCapacity, Constants] | str:
     """What moves a limit: words, and host and constants then; or why nothing does."""
     match first.part:
         case "network of the workers" | "evaluation" if host.workers is not None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fsl_async.costs.scaling import Constants, Host, Limit, Load, capacity, worker_hourly
+from fsl_async.costs.scaling import Constants, HostCapacity, Limit, Load, capacity, worker_hourly
 from fsl_async.costs.workers import MOST_WORKERS, Workers
 from fsl_async.errors import MisuseError
 
@@ -70,7 +70,7 @@ def read_workers(text: str, threads: int, network: float) -> Workers:
 
 
 def plan_workers(
-    load: Load, host: Host, constants: Constants, clients: int, hourly: float | None
+    load: Load, host: HostCapacity, constants: Constants, clients: int, hourly: float | None
 ) -> WorkersPlan | None:
     """Plan the workers of a server.
 
@@ -93,7 +93,7 @@ def plan_workers(
     return WorkersPlan(host.workers, one, load.size, float(load.cells), needed)
 
 
-def _needed(load: Load, host: Host, constants: Constants, clients: int, rates: tuple[float, float]) -> Needed:
+def _needed(load: Load, host: HostCapacity, constants: Constants, clients: int, rates: tuple[float, float]) -> Needed:
     """How many workers are needed for an hourly rate, if one of them has the other rate."""
     hourly, one = rates
     if not 0 < hourly < math.inf:

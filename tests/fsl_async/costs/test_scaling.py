@@ -9,7 +9,7 @@ import pytest
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.costs.scaling import (
     ANOTHER_MACHINE,
-    Host,
+    HostCapacity,
     Line,
     Retrieval,
     Stage,
@@ -60,10 +60,10 @@ def test_lines_grow_with_megabytes() -> None:
 def test_the_first_limit_is_the_part_that_is_busiest() -> None:
     load = load_of(LARGE)
     for host, part in (
-        (Host(threads=2), "processors"),
-        (Host(threads=16), "event loop"),
-        (Host(threads=64, link=1e8), "link between servers"),
-        (Host(threads=64, network=1e9, link=1e12), "network"),
+        (HostCapacity(threads=2), "processors"),
+        (HostCapacity(threads=16), "event loop"),
+        (HostCapacity(threads=64, link=1e8), "link between servers"),
+        (HostCapacity(threads=64, network=1e9, link=1e12), "network"),
     ):
         limit = capacity(load, host, ANOTHER_MACHINE, 100)
         assert limit.first.part == part
@@ -74,15 +74,15 @@ def test_the_first_limit_is_the_part_that_is_busiest() -> None:
 
 def test_with_small_submissions_and_many_threads_the_event_loop_is_last() -> None:
     small = load_of(Task(name="small", blocks=(Sparse("items", rows=2**10, select=8),), ring=Ring(64)))
-    host = Host(threads=256, network=1e12, link=1e12)
+    host = HostCapacity(threads=256, network=1e12, link=1e12)
     assert capacity(small, host, ANOTHER_MACHINE, 100).first.part == "event loop"
 
 
 def test_processors_are_shared_by_all_that_computes() -> None:
     load = load_of(LARGE)
-    *parts, processors = stages(load, Host(threads=4), ANOTHER_MACHINE)
+    *parts, processors = stages(load, HostCapacity(threads=4), ANOTHER_MACHINE)
     assert processors.work == pytest.approx(sum(stage.work for stage in parts if stage.computes))
-    both = stages(load, Host(threads=4, servers=2, clients=0.004), ANOTHER_MACHINE)[-1]
+    both = stages(load, HostCapacity(threads=4, servers=2, clients=0.004), ANOTHER_MACHINE)[-1]
     assert both.work == pytest.approx(2 * processors.work + 0.004)
 
 
@@ -91,9 +91,9 @@ def test_a_retrieval_takes_its_share_of_every_part_only_where_it_is_answered() -
     lines = Retrieval(loop=Line(0.1, 1.0), writer=Line(0.2, 0.0))
     constants = replace(ANOTHER_MACHINE, retrieval=lines)
     more = {"event loop": 0.1 + load.size / 1e6, "writer": 0.2}
-    plain = {stage.part: stage.work for stage in stages(load, Host(), constants)}
-    asked = {stage.part: stage.work for stage in stages(load, Host(answers=0.5), constants)}
-    assert plain == {stage.part: stage.work for stage in stages(load, Host(), ANOTHER_MACHINE)}
+    plain = {stage.part: stage.work for stage in stages(load, HostCapacity(), constants)}
+    asked = {stage.part: stage.work for stage in stages(load, HostCapacity(answers=0.5), constants)}
+    assert plain == {stage.part: stage.work for stage in stages(load, HostCapacity(), ANOTHER_MACHINE)}
     assert asked["answers"] == 0.5
     assert asked["processors"] == pytest.approx(plain["processors"] + 0.5 + sum(more.values()))
     for part, work in plain.items():
@@ -103,9 +103,8 @@ def test_a_retrieval_takes_its_share_of_every_part_only_where_it_is_answered() -
 
 def test_a_bigger_host_shortens_the_fold_and_a_slower_link_the_ending_not() -> None:
     load = load_of(LARGE)
-    few, many, slow = (
-        capacity(load, host, ANOTHER_MACHINE, 10).ending for host in (Host(2), Host(32), Host(32, link=1e7))
-    )
+    hosts = (HostCapacity(2), HostCapacity(32), HostCapacity(32, link=1e7))
+    few, many, slow = (capacity(load, host, ANOTHER_MACHINE, 10).ending for host in hosts)
     assert many < few < slow
 
 
@@ -119,12 +118,12 @@ def test_memory_grows_with_clients() -> None:
 @pytest.mark.parametrize("changes", [{"threads": 0}, {"network": 0}, {"link": -1.0}])
 def test_hosts_out_of_range_are_refused(changes: dict) -> None:
     with pytest.raises(MisuseError, match=next(iter(changes))):
-        Host(**changes)
+        HostCapacity(**changes)
 
 
 def test_a_round_without_clients_and_a_task_without_sums_are_refused() -> None:
     with pytest.raises(MisuseError, match="at least 1"):
-        capacity(load_of(LARGE), Host(), ANOTHER_MACHINE, 0)
+        capacity(load_of(LARGE), HostCapacity(), ANOTHER_MACHINE, 0)
     alone = Task(name="alone", blocks=(Sparse("items", rows=100, select=2),), protocol="psr")
     with pytest.raises(MisuseError, match="submit nothing"):
         load_of(alone)
@@ -143,16 +142,16 @@ def test_constants_say_which_machine_they_are_of() -> None:
 # ---- workers
 
 
-def on_workers(count: int = 4, threads: int = 16, **more: float) -> Host:
-    return Host(16, link=1e10, workers=Workers(count, threads, **more))
+def on_workers(count: int = 4, threads: int = 16, **more: float) -> HostCapacity:
+    return HostCapacity(16, link=1e10, workers=Workers(count, threads, **more))
 
 
-def by_part(host: Host) -> dict[str, Stage]:
+def by_part(host: HostCapacity) -> dict[str, Stage]:
     return {stage.part: stage for stage in stages(load_of(LARGE), host, ANOTHER_MACHINE)}
 
 
 def test_evaluation_leaves_the_server_s_processors_for_those_of_workers() -> None:
-    alone, helped = by_part(Host(16, link=1e10)), by_part(on_workers())
+    alone, helped = by_part(HostCapacity(16, link=1e10)), by_part(on_workers())
     assert helped["evaluation"].lanes == 64
     assert not helped["evaluation"].computes
     reading = ANOTHER_MACHINE.proof * load_of(LARGE).size

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fsl_async import Ring, Sparse, Task
-from fsl_async.costs.scaling import ANOTHER_MACHINE, Host, capacity
+from fsl_async.costs.scaling import ANOTHER_MACHINE, HostCapacity, capacity
 from fsl_async.errors import MisuseError
 from parties.commands.application import app
 from parties.commands.plan.calibration import load_constants, save_constants
@@ -17,10 +17,10 @@ from parties.commands.plan.server_plan import plan_server, result_of_server
 
 TASK = Task(name="large", blocks=(Sparse("items", rows=2**20, select=10_486),), ring=Ring(64), max_clients=100_000)
 GIB = 2**30
-TWO_THREADS = Host(threads=2)
+TWO_THREADS = HostCapacity(threads=2)
 
 
-def planned(host: Host = TWO_THREADS, clients: int = 100, **more):
+def planned(host: HostCapacity = TWO_THREADS, clients: int = 100, **more):
     return plan_server(TASK, clients=clients, host=host, constants=ANOTHER_MACHINE, dtype="f4", **more)
 
 
@@ -36,7 +36,7 @@ def test_each_step_moves_the_limit_that_it_speaks_of() -> None:
 
 def test_what_one_process_cannot_do_is_said() -> None:
     task = Task(name="small", blocks=(Sparse("items", rows=2**10, select=8),), ring=Ring(64))
-    host = Host(threads=512, network=1e13, link=1e13)
+    host = HostCapacity(threads=512, network=1e13, link=1e13)
     plan = plan_server(task, clients=10, host=host, constants=ANOTHER_MACHINE, dtype="f4")
     assert plan.steps == ()
     assert "divide the clients among several tasks" in plan.stuck

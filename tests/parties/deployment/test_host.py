@@ -19,7 +19,7 @@ from parties import Client, connect
 from parties.commands.application import main
 from parties.commands.report import ExitCode
 from parties.deployment import hosted_task
-from parties.deployment.host import Host
+from parties.deployment.host import ServerProcess
 from parties.deployment.hosted_task import HostedTask, Running
 from parties.files.models import load_model, save_model
 from parties.identity.keys import Identity
@@ -75,13 +75,13 @@ def write(folder: Path, *tasks: str) -> None:
 
 
 @asynccontextmanager
-async def hosts(folder: Path, *servers: int) -> AsyncIterator[list[Host]]:
+async def hosts(folder: Path, *servers: int) -> AsyncIterator[list[ServerProcess]]:
     """The servers' processes, without the processes."""
-    found: list[Host] = []
+    found: list[ServerProcess] = []
     async with trio.open_nursery() as nursery:
         for server in servers or (0, 1):
             file, opened = HostFile.load(folder / f"S{server}.toml"), trio.Event()
-            host = Host(file, Log(f"S{server}", "json", stream=io.StringIO()), 0.2, nursery)
+            host = ServerProcess(file, Log(f"S{server}", "json", stream=io.StringIO()), 0.2, nursery)
             found.append(host)
 
             async def told(opened: trio.Event = opened) -> None:
@@ -96,11 +96,11 @@ async def hosts(folder: Path, *servers: int) -> AsyncIterator[list[Host]]:
         nursery.cancel_scope.cancel()
 
 
-def state(host: Host, name: str) -> TaskState:
+def state(host: ServerProcess, name: str) -> TaskState:
     return {task.name: task for task in host.tasks()}[name].standing().state
 
 
-async def until(host: Host, name: str, wanted: TaskState) -> None:
+async def until(host: ServerProcess, name: str, wanted: TaskState) -> None:
     with trio.fail_after(ENDS_WITHIN):
         while state(host, name) != wanted:  # noqa: ASYNC110 - what an operator does
             await trio.sleep(0.01)
@@ -227,7 +227,7 @@ async def test_a_task_that_comes_back_while_it_is_drained_is_taken_up_later(fold
 async def test_a_process_whose_tasks_are_all_drained_waits_and_stops_when_it_is_told_to(folder):
     ended = trio.Event()
     async with trio.open_nursery() as nursery:
-        host = Host(HostFile.load(folder / "S0.toml"), Log("S0", "json", stream=io.StringIO()), 0, nursery)
+        host = ServerProcess(HostFile.load(folder / "S0.toml"), Log("S0", "json", stream=io.StringIO()), 0, nursery)
 
         async def run() -> None:
             await host.run(trio.lowlevel.checkpoint)
@@ -288,11 +288,11 @@ async def test_where_no_task_is_left_the_process_ends_with_the_first_error(folde
         (folder / name / "S0.sqlite").write_bytes(b"not a store at all" * 1000)
     with pytest.RaisesGroup(StorageError, allow_unwrapped=True, flatten_subgroups=True):
         async with trio.open_nursery() as nursery:
-            host = Host(HostFile.load(folder / "S0.toml"), Log("S0", "json", stream=io.StringIO()), 0, nursery)
+            host = ServerProcess(HostFile.load(folder / "S0.toml"), Log("S0", "json", stream=io.StringIO()), 0, nursery)
             await host.run(trio.lowlevel.checkpoint)
 
 
-def hosted(host: Host, name: str) -> HostedTask:
+def hosted(host: ServerProcess, name: str) -> HostedTask:
     return {task.name: task for task in host.tasks()}[name]
 
 
@@ -356,7 +356,7 @@ async def test_a_task_whose_drain_ends_with_its_round_has_written_the_model(fold
             if draining is not None:
                 draining.scope.cancel()
 
-    found: list[Host] = []
+    found: list[ServerProcess] = []
     monkeypatch.setattr(hosted_task, "_tidy", drained)
     async with hosts(folder) as running, trio.open_nursery() as nursery:
         found += running

@@ -28,7 +28,7 @@ import trio
 from rich.table import Table
 
 from fsl_async import Ring, Sparse, Task
-from fsl_async.costs.scaling import Constants, Host, capacity, load_of
+from fsl_async.costs.scaling import Constants, HostCapacity, capacity, load_of
 from parties.commands.bench.calibrating import calibrated
 from parties.commands.bench.machine import cores
 from parties.commands.plan.calibration import load_constants
@@ -91,7 +91,7 @@ def predicted(options: argparse.Namespace, task: Task, constants: Constants, cli
         clients: processor seconds of all clients.
     """
     each = clients / options.clients
-    host = Host(cores(), network=LOOPBACK, link=LOOPBACK, servers=2, clients=each)
+    host = HostCapacity(cores(), network=LOOPBACK, link=LOOPBACK, servers=2, clients=each)
     limit = capacity(load_of(task), host, constants, options.clients)
     return {
         "round_seconds": limit.round_seconds,
