@@ -62,8 +62,8 @@ class Counter:
         self.content = b""
         self.begun = []
 
-    def bulk_sizes(self):
-        return frozenset(self.sizes)
+    def expects(self, length, head):
+        return any(0 < length - size <= head for size in self.sizes)
 
     @asynccontextmanager
     async def begin(self, client, message, size):

@@ -2,9 +2,9 @@
 
 Rules:
 
-- A request is read only if it declares a size that some request of this task has: a head alone, or a head and a bulk
-  of one of the task's exact sizes. Its bulk is read once it has been granted, by its head. Room for a bulk is lent as
-  the bulk comes (see `parties.server.clients.memory_budget`).
+- A request is read only if it declares a size that some request of this task can have (see `RequestHandler.expects`).
+  Its bulk is read once it has been granted, by its head, which implies one size. Room for a bulk is lent as the bulk
+  comes (see `parties.server.clients.memory_budget`).
 - An answer with bulk has its room before it is made, and until its client has taken it.
 - While others wait for room, the slowest message gives up its own: a client whose request is slowest is told to come
   back, and one that reads its answer slowest loses its connection.
@@ -175,7 +175,7 @@ class _Conversation:
         async with AsyncExitStack() as lent:
             if length <= LONGEST_HEAD:
                 answer = await self._carry_out(await self._received(length), lent)
-            elif self._same_task and any(0 < length - size <= LONGEST_HEAD for size in self._requests.bulk_sizes()):
+            elif self._same_task and self._requests.expects(length, LONGEST_HEAD):
                 answer = await self._carry_out_with_bulk(length, lent)
             else:
                 raise PeerViolationError(self._client, f"no request of this task has {length:,} bytes")

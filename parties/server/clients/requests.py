@@ -76,22 +76,23 @@ class RequestHandler:
         self._setup = setup
         self._task = setup.task
         known = union_task(self._task) if self._task.finds_unions else self._task
-        self._sizes = {b"": bulk_sizes(known)}
-        self.longest_bulk = max(*bulk_sizes(known), submission_bytes(self._task))
+        self._sizes = bulk_sizes(known)
+        self.longest_bulk = max(*self._sizes, submission_bytes(self._task))
         self.longest_answer = longest_answer(self._task, setup.model)
         self._retrievals = Retrievals(records.sessions, self.longest_answer)
         self._submissions = Submissions(records.sessions, records.enrolment, setup.identity, inbox)
         self._statements = Statements(self._task, setup.identity, setup.lane)
         self._depositor = Depositor(setup.bulk, setup.lane, records.recent.hold)
 
-    def bulk_sizes(self) -> frozenset[int]:
-        """The exact sizes of a request's bulk, in the running round and in the last one, whose clients may be late."""
-        run = self._rounds.running
-        if run is not None and self._task.finds_unions and run.round_id not in self._sizes:
-            self._sizes[run.round_id] = bulk_sizes(run.config.shape)
-        for forgotten in list(self._sizes)[1:-2]:
-            del self._sizes[forgotten]
-        return frozenset().union(*self._sizes.values())
+    def expects(self, length: int, head: int) -> bool:
+        """Whether a request of this length can have come: a bulk of one of the task's sizes, and so much of a head.
+
+        Where rounds are aligned on unions, a round's union decides about sizes, and a client may be rounds late: any
+        length may have come up to the longest, and the head alone decides.
+        """
+        if self._task.alignment == "union":
+            return length <= self.longest_bulk + head
+        return any(0 < length - size <= head for size in self._sizes)
 
     @asynccontextmanager
     async def begin(self, client: str, message: BulkRequest, size: int) -> AsyncIterator[Complete]:

@@ -163,6 +163,9 @@ async def test_a_task_is_drained_and_started_while_the_other_s_round_runs(folder
     async with hosts(folder) as (s0, s1):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(take_part, folder, "shop", "anna")  # its round is open from here on
+            with trio.fail_after(ENDS_WITHIN):
+                while not s0.tasks()[1].status().peer_release:  # noqa: ASYNC110 - until the servers have met
+                    await trio.sleep(0.01)
             for host in (s0, s1):
                 await host.drain("town")
                 await until(host, "town", "drained")
@@ -171,9 +174,10 @@ async def test_a_task_is_drained_and_started_while_the_other_s_round_runs(folder
                 with pytest.raises(MisuseError, match="task 'shop' is running; only one that has ended can be"):
                     await host.start("shop")
                 if host is s0:
-                    status = s1.tasks()[1].status()
-                    assert not status.peer_connected
-                    assert "S0 stops as planned, since 2" in status.waiting_for
+                    with trio.fail_after(ENDS_WITHIN):
+                        while "S0 stops as planned, since 2" not in s1.tasks()[1].status().waiting_for:  # noqa: ASYNC110
+                            await trio.sleep(0.01)
+                    assert not s1.tasks()[1].status().peer_connected
             nursery.start_soon(take_part, folder, "shop", "ben")
         await expect(folder, "shop", "anna", "ben")
         async with trio.open_nursery() as nursery:

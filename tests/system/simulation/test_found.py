@@ -16,7 +16,7 @@ from parties.client.client import Client
 from parties.errors import RoundClosedError
 from parties.events import Warned
 from parties.server import round_sequence
-from parties.testing.faults import AtTime, AtTransition, AtWrite, Crash, FullDisk, SlowDisk, SpoiltBlobs
+from parties.testing.faults import AtSend, AtTime, AtTransition, AtWrite, Crash, FullDisk, SlowDisk, SpoiltBlobs
 from parties.testing.round_faults import AbortRound, Late
 from parties.testing.trials import Scenario, Trial, run
 
@@ -190,3 +190,21 @@ def test_a_client_that_repeats_its_submission_in_two_lives() -> None:
     verdict = run(Trial(6_007_840, Scenario(task, clients=2, rounds=2, seconds=5.0, workers=(0, 3)), faults))
     assert verdict.violations == ()
     assert len(verdict.fired) == 3
+
+
+def test_a_restarted_server_reads_a_submission_that_is_late_for_an_aligned_round() -> None:
+    """Its union decided how long the submission is, and the server forgot it: the client hears that it is late."""
+    task = Task(
+        name="laboratory",
+        blocks=(Sparse("items", rows=16, select=2, width=2),),
+        ring=Ring(32),
+        alignment="union",
+        bound=768.0,
+        bound_proof="projected",
+        min_clients=2,
+        max_clients=5,
+    )
+    faults = (Crash("S1", AtSend(44, "after send"), down=4.997),)
+    verdict = run(Trial(9020, Scenario(task, clients=2, rounds=2, seconds=20.0), faults))
+    assert verdict.violations == ()
+    assert verdict.fired == faults
