@@ -78,9 +78,9 @@ demo: .venv/demo
 test: .venv/test
 	$(BIN)/python -m pytest $(SPREAD) -m "not slow"
 
-# What `make test` runs, with more examples, and the slow tests.
-test-all: .venv/test
-	$(BIN)/python -m pytest $(SPREAD) --hypothesis-profile=thorough
+# What `make test` runs, then the slow tests, and those of Hypothesis with more examples.
+test-all: test
+	$(BIN)/python -m pytest $(SPREAD) -m "slow or hypothesis" --hypothesis-profile=thorough
 
 # For the loop of an edit: every module by itself, on one kernel; no processes, no worlds.
 test-fast: .venv/test
