@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from fsl_async import protocols
+from fsl_async import Ring, Sparse, Task, protocols
+from parties import simulate
 from parties.testing.machines import machines
 from tests import ROOT
 
@@ -160,6 +162,25 @@ def test_the_picture_has_the_floors_that_the_linter_keeps() -> None:
     drawn = re.findall(r"[a-z]+", picture)
     places = [[drawn.index(name) for name in floor.split(" | ")] for floor in floors if floor != "__main__"]
     assert sorted(places) == places, "a floor is drawn below one that stands under it"
+
+
+async def test_a_submission_passes_every_module_of_the_chain_on_the_map() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    chain = re.findall(r"`([\w/]+\.py)`", text.partition("**The chain.**")[2].partition("\n\n")[0])
+    entered: set[str] = set()
+    task = Task(name="chain", blocks=(Sparse("items", rows=64, select=2),), ring=Ring(64), updates="any", min_clients=2)
+    model = {"items": np.zeros(64, np.int64)}
+    async with simulate(task, model, seed=1) as net, net.client("ada") as ada, net.client("bob") as bob:
+        await bob.submit({})
+        sys.setprofile(lambda frame, event, _: entered.add(frame.f_code.co_filename) if event == "call" else None)
+        try:
+            await ada.submit({"items": ([7], [1])})
+            await net.finish_round()
+            await ada.outcome()
+        finally:
+            sys.setprofile(None)
+    assert [module for module in chain if str(ROOT / module) not in entered] == []
+    assert len(chain) == 26
 
 
 def test_every_source_that_a_page_names_exists() -> None:
