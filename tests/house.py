@@ -17,8 +17,6 @@ from rich.table import Table
 
 from tests import ROOT
 
-__all__ = ["WINGS", "counts"]
-
 PACKAGES = ("fsl_async", "transport", "parties")
 WINGS = (
     "fsl_async/costs",
@@ -62,7 +60,7 @@ def counts() -> list[Count]:
         Count("lines of the packages", lines(product), 76_095, 72_000),
         Count("files of the packages", len(product), 444, 470),
         Count("lines of the core", lines(core), 55_367, 48_000),
-        Count("lines of the tests", lines(tests), 77_500, 70_000),
+        Count("lines of the tests", lines(tests), 77_400, 70_000),
         Count("classes of the packages", sum(map(classes, product)), 1_035, 950),
         Count("floors of parties", floors(), 8, 8),
         Count("files of parties/server/round", len(list(python_files(ROOT / "parties/server/round"))), 21, 21),

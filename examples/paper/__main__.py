@@ -18,8 +18,6 @@ from examples.paper.running import run_cells
 from examples.paper.surroundings import ROOT, default_data, missing
 from fsl_async import FslError
 
-__all__ = ["main"]
-
 PAGE = "paper-results.md"
 
 

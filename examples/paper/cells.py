@@ -36,7 +36,6 @@ from parties import load_model, save_model
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Arrays", "Cell", "Experiment", "Picture", "Result", "Results", "Run", "Section", "Values"]
 
 Values: TypeAlias = dict[str, Any]
 """Plain JSON: text, numbers, lists, dicts with text as keys."""

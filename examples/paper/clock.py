@@ -5,8 +5,6 @@ from __future__ import annotations
 import resource
 import time
 
-__all__ = ["Clock"]
-
 
 class Clock:
     """Runs from its making."""

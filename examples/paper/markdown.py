@@ -5,8 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-__all__ = ["ABSENT", "filled", "power", "table"]
-
 WIDTH = 120
 NOT_PROSE = ("|", "#", "-", "!", "*", " ")
 

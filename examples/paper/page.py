@@ -12,8 +12,6 @@ from examples.paper.cells import Experiment, Picture, Result, Results, Section
 from examples.paper.markdown import ABSENT, filled, table
 from examples.paper.registry import cells_of
 
-__all__ = ["PICTURES", "draw", "text", "write_page"]
-
 PICTURES = "paper"
 """The folder of pictures and results, beside the page."""
 

@@ -9,8 +9,6 @@ from examples.paper.cells import Cell, Experiment
 from examples.paper.efficiency.experiments import EXPERIMENTS as EFFICIENCY
 from fsl_async import MisuseError
 
-__all__ = ["EXPERIMENTS", "cells_of", "chosen"]
-
 EXPERIMENTS: tuple[Experiment, ...] = (*EFFICIENCY, *ACCURACY)
 
 

@@ -13,8 +13,6 @@ from examples.paper.cells import Cell, Result, Results
 from fsl_async import MisuseError, StorageError
 from parties.files.disk import refused, replaced_by
 
-__all__ = ["DamagedResultError", "ResultFolder"]
-
 
 class DamagedResultError(StorageError):
     """A file is not the result that its name says."""

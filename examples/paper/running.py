@@ -21,8 +21,6 @@ from examples.paper.clock import Clock
 from examples.paper.results import DamagedResultError, ResultFolder
 from examples.paper.surroundings import machine, missing, used_versions
 
-__all__ = ["Outcome", "run_cells"]
-
 
 @dataclass(frozen=True)
 class Outcome:

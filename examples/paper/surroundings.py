@@ -13,8 +13,6 @@ from fsl_async import kernels
 from parties.commands.bench.machine import cores, processor
 from tests.bench.measures import versions
 
-__all__ = ["default_data", "machine", "missing", "used_versions"]
-
 ROOT = Path(__file__).resolve().parents[2]
 DATA = "data/"
 

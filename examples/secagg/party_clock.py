@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 import trio
 
-__all__ = ["CLIENT", "SERVERS", "PartyClock"]
-
 CLIENT, SERVERS = "client", ("S0", "S1")
 
 

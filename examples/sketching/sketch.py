@@ -45,8 +45,6 @@ from examples.sketching.inner_products import sketch_sums
 from fsl_async.errors import MisuseError
 from fsl_async.kernels.arrays import require
 
-__all__ = ["Claim", "accepts", "correlate", "first_message", "payload_planes", "second_message"]
-
 
 class Claim(Enum):
     """What is claimed of a bin.

@@ -20,8 +20,6 @@ from tests.bench.run import Suite, run_bench
 from tests.bench.server.run import run_server
 from tests.bench.workload import Options
 
-__all__ = ["app"]
-
 app = App(name="python -m tests.bench", help_format="plaintext", result_action="return_value")
 
 

@@ -35,8 +35,6 @@ from tests.bench.results import Result, Target
 from tests.bench.workload import Options
 from transport.noise import HandshakeState, KeyPair
 
-__all__ = ["actors_suite"]
-
 CLIENTS = 1000
 REPETITIONS = 3
 MOST = 5.0

@@ -27,8 +27,6 @@ from parties.commands.bench.workload import Case, Client, aggregate
 from parties.deployment.process_memory import give_back_code
 from tests.bench.measures import timed
 
-__all__ = ["ServerFigures", "peak_memory", "read_submission", "server_alone", "write_submission"]
-
 
 @dataclass(frozen=True)
 class ServerFigures:

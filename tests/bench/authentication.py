@@ -24,8 +24,6 @@ from tests.bench.measures import aes_bound, alternate
 from tests.bench.results import Result, Target
 from tests.bench.workload import Options
 
-__all__ = ["retrieval_suite"]
-
 Bytes = npt.NDArray[np.uint8]
 
 REPETITIONS = 7

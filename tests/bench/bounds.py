@@ -34,8 +34,6 @@ from tests.bench.measures import Spread, Work, aes_bound, alternate
 from tests.bench.results import Result, Target
 from tests.bench.workload import Options
 
-__all__ = ["bounds_suite"]
-
 Method: TypeAlias = Literal["exact", "projected"]
 METHODS: tuple[Method, ...] = get_args(Method)
 

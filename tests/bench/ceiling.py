@@ -23,8 +23,6 @@ from fsl_async.wire.public_part import ForestKey
 from parties.commands.bench.machine import run_all
 from parties.commands.bench.workload import Case, client_of
 
-__all__ = ["ceiling"]
-
 BINS = ForestKey(0, 0)
 KEYS = tuple(bytes([number]) * 16 for number in range(3))
 

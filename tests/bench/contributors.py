@@ -25,8 +25,6 @@ from tests.bench.measures import Spread, aes_bound, alternate
 from tests.bench.results import Result
 from tests.bench.workload import Options
 
-__all__ = ["contributors_suite"]
-
 REPETITIONS = 7
 SET = (Case(select=10_486, bits=64), Case(rows=197_372, select=418, width=18, bits=64))
 

@@ -47,8 +47,6 @@ from parties.simulation.network import SERVERS, Network, running
 from parties.storage.sqlite_store import SqliteStore
 from parties.storage.store import Store
 
-__all__ = ["CrowdFigures", "core_bytes", "crowd_round", "submitted_seconds", "task_of"]
-
 ROWS, SELECT = 16, 1
 
 WARM = 200

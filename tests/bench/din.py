@@ -31,8 +31,6 @@ from tests.bench.measures import Spread
 from tests.bench.results import Result, Target
 from tests.bench.workload import Options
 
-__all__ = ["din_suite"]
-
 ROWS, WIDTH, SELECT, DENSE = 197_372, 18, 418, 64_327
 CLIENTS, BITS = 3, 128
 ROUNDS = 3

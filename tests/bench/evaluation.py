@@ -21,8 +21,6 @@ from tests.bench.measures import Bound, Spread, aes_bound, alternate, update_bou
 from tests.bench.results import Result, Target
 from tests.bench.workload import Options, aes_per_leaf, aes_spent_per_leaf, clients_of
 
-__all__ = ["evaluate", "kernels_suite"]
-
 REPETITIONS = 9
 
 ONE_TENTH = 104_858

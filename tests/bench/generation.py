@@ -27,8 +27,6 @@ from tests.bench.measures import Spread, Work, aes_bound, alternate
 from tests.bench.results import Result, Target
 from tests.bench.workload import Options
 
-__all__ = ["generate_suite", "planting"]
-
 REPETITIONS = 9
 MANY, FEW = 104_858, 1_000
 TARGETS = {(2**20, MANY): 0.015, (2**20, FEW): 0.002}

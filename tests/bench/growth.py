@@ -19,8 +19,6 @@ from tests.bench.measures import aes_bound, alternate
 from tests.bench.results import Result
 from tests.bench.workload import Options, aes_per_leaf, clients_of
 
-__all__ = ["Axis", "axes", "growth_suite"]
-
 REPETITIONS = 5
 START = Case(rows=2**18, select=2621, bits=64)
 

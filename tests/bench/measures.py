@@ -27,18 +27,6 @@ from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.trees.passes import encrypt_row
 from parties.commands.bench.machine import run_all
 
-__all__ = [
-    "Bound",
-    "Spread",
-    "Work",
-    "aes_bound",
-    "alternate",
-    "read_bound",
-    "timed",
-    "update_bound",
-    "versions",
-]
-
 Work = Callable[[], object]
 Memory = npt.NDArray[np.uint64]
 

@@ -13,8 +13,6 @@ from tests.bench.growth import START, axes
 from tests.bench.measures import versions
 from tests.bench.results import Result, headings
 
-__all__ = ["check_writable", "write_page"]
-
 PLOT_INCHES = (6.0, 4.0)
 CURVES = {"generate": "client: generate", "evaluate": "server: evaluate, verified"}
 

@@ -19,8 +19,6 @@ from fsl_async.costs.paper import PrintedTime
 from parties.commands.report import VERSION, Format, Report
 from tests.bench.measures import Spread
 
-__all__ = ["BenchReport", "Result", "Target", "headings"]
-
 
 class Target(NamedTuple):
     """A target for a figure.

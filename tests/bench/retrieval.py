@@ -21,8 +21,6 @@ from tests.bench.measures import Spread, alternate, read_bound
 from tests.bench.results import Result
 from tests.bench.workload import Options
 
-__all__ = ["psr_suite"]
-
 Bits = npt.NDArray[np.uint8]
 
 REPETITIONS = 7

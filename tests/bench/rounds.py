@@ -26,8 +26,6 @@ from tests.bench.measures import Spread, aes_bound, timed
 from tests.bench.results import Result, Target
 from tests.bench.workload import Options, aes_per_leaf
 
-__all__ = ["large_round", "round_suite"]
-
 CLIENTS = 4
 LARGE_ROWS = 2**25
 EVALUATION_TARGET = 1.5

@@ -27,8 +27,6 @@ from tests.bench.rounds import large_round, round_suite
 from tests.bench.sketch import sketch_suite
 from tests.bench.workload import Options
 
-__all__ = ["Suite", "collect", "run_bench"]
-
 Suite: TypeAlias = Literal[
     "kernels",
     "psr",

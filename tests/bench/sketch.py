@@ -20,8 +20,6 @@ from tests.bench.measures import Spread, Work, aes_bound, alternate
 from tests.bench.results import Result
 from tests.bench.workload import Options
 
-__all__ = ["sketch_suite"]
-
 REPETITIONS = 5
 ELEMENT_BYTES = 8
 PROOF_BYTES = 32

@@ -47,8 +47,6 @@ from tests.bench.measures import Spread
 from tests.bench.results import Result, Target
 from tests.bench.workload import clients_of
 
-__all__ = ["VAST_ROWS", "vast_round"]
-
 VAST_ROWS = 2**28
 MEMORY_TARGET = 24 * 2**30
 SELECTED = 300

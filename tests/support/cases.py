@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
-__all__ = ["in_turn", "often", "sides"]
-
 
 def in_turn(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """What `pytest.mark.parametrize` is, in one test: the first case that fails is named, and those after it wait.

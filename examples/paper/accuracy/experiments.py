@@ -13,8 +13,6 @@ from typing import Any
 from examples.paper.accuracy import sections
 from examples.paper.cells import Cell, Experiment, Run, Values
 
-__all__ = ["EXPERIMENTS"]
-
 SEEDS = (1, 2, 3)
 TREC, MNIST, CIFAR10 = ("torch", "data/trec"), ("torch", "data/mnist"), ("torch", "data/cifar10")
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from examples.paper.cells import Results, Section, Values
 from examples.paper.markdown import ABSENT, table
 
-__all__ = ["bag", "mega_elements", "noise", "rules", "top_k"]
-
 TOP_K = {
     "MNIST": (
         "97.36 ± 0.12", "97.40 ± 0.13", "97.43 ± 0.13", "97.45 ± 0.13",

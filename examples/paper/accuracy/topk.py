@@ -16,8 +16,6 @@ from examples.paper.accuracy.rounds import Arrays, Update, Wanted
 from fsl_async import Ring, Task
 from fsl_async.learning import ErrorFeedback, MegaElements, StateMapping, Table
 
-__all__ = ["RING", "TopK", "drawn"]
-
 RING = Ring(64, fraction_bits=32)
 LARGEST = 1000.0
 """No client changes a weight by more."""

@@ -11,8 +11,6 @@ from examples.paper.cells import Run, Values
 from fsl_async import Dense, Ring, Sparse, Task
 from parties import simulate
 
-__all__ = ["upload"]
-
 SEED = 1
 BLOCK = "weights"
 

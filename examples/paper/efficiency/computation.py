@@ -19,8 +19,6 @@ from fsl_async.randomness import SeededSource
 from fsl_async.server.aggregation import Aggregate, Submission, split_share
 from parties.commands.bench.workload import SEED, Case, Client, aggregate, client_of, expected
 
-__all__ = ["SECURITIES", "steps"]
-
 SECURITIES: tuple[Literal["semi-honest", "verified"], ...] = ("semi-honest", "verified")
 BITS: Literal[128] = 128
 

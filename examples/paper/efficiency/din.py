@@ -18,8 +18,6 @@ from examples.paper.cells import Run, Values
 from fsl_async import Dense, FslError, Ring, Sparse, Task
 from parties import Client, Network, simulate
 
-__all__ = ["adapter", "rounds"]
-
 SEED = 1
 STEP = 2.0**-20
 """Changes are multiples of it, which fixed point holds exactly."""

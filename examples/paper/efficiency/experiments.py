@@ -6,8 +6,6 @@ from examples.paper.cells import Cell, Experiment
 from examples.paper.efficiency import communication, computation, din, hashing, sections
 from fsl_async.costs.paper import SCALE_FACTORS
 
-__all__ = ["EXPERIMENTS"]
-
 _SEEDS = {2**5: 20_000, 2**7: 20_000, 2**10: 2_000, 2**15: 100, 2**20: 5, 2**25: 1}
 
 SCALES = tuple(

@@ -17,8 +17,6 @@ from fsl_async import kernels
 from fsl_async.bin_count import FAILURE_BITS, SEGMENTS, bins_per_segment, scale, small_set_log2_failure
 from parties.commands.bench.workload import Case
 
-__all__ = ["bin_sizes", "failures"]
-
 FIT = 240
 """Bits that one more bin per row gains, by the fit of `fsl_async.bin_count.scale`."""
 

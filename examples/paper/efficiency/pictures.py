@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["by_rate", "by_size"]
 
 STEPS = {
     "generation": ("DPF Gen, client", "#2a7f9e"),

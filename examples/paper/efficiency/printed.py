@@ -8,8 +8,6 @@ Source: paper §"Protocol Efficiency", table `basic-comp`; §"Comparing with Exi
 
 from __future__ import annotations
 
-__all__ = ["AGGREGATION", "GENERATION", "NIU_BYTES", "NIU_PSU_BYTES", "PAPER_DENSE", "PAPER_SPARSE", "TRIVIAL"]
-
 MEBIBYTE = 2**20
 
 GENERATION = {

@@ -21,8 +21,6 @@ from examples.paper.efficiency.printed import (
 from examples.paper.markdown import ABSENT, power, table
 from fsl_async.costs.paper import BIN_SIZES, EVALUATION, SCALE_FACTORS, TABLE, Formula
 
-__all__ = ["bin_size", "by_rate", "by_size", "communication", "computation", "din", "scale_factor"]
-
 SIZES = (2**10, 2**15, 2**20)
 SEVERAL = 2**10
 """Rows from which on the fit of scale factors was made; below, the bound on small sets decides."""

@@ -46,8 +46,6 @@ from parties.settings.task_file import Deployment
 from parties.settings.writing import free_addresses, write_deployment
 from parties.storage.blobs.blobs import Blobs
 
-__all__ = ["Hands", "Site", "Turn", "add_up", "cluster", "site"]
-
 QUERIES = 16
 JOIN_SECONDS = 120.0
 FILE = """server = 0

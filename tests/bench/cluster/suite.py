@@ -31,8 +31,6 @@ from tests.bench.measures import Spread
 from tests.bench.results import Result, Target
 from tests.bench.workload import Options
 
-__all__ = ["cluster_suite"]
-
 CASE = Case(select=10_486, bits=64, clients=200)
 """What a round has; its submissions are 415 MB in a folder for temporary files."""
 

@@ -27,8 +27,6 @@ from fsl_async.errors import MisuseError
 from fsl_async.foreign_text import printable
 from tests.bench.peers.shares import LEAF_BYTES, Group, Shares, what_is_wrong
 
-__all__ = ["OURS", "Program", "Turn", "programs_of"]
-
 OURS = "fsl-async"
 READ = 64 << 10
 """Bytes that are read of what a program has printed."""

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from fsl_async.errors import MisuseError
 
-__all__ = ["busy_processors", "on_one_processor", "wait_until_idle"]
-
 LOOK = 0.5
 """Seconds over which others are watched."""
 

@@ -28,8 +28,6 @@ from tests.bench.measures import Spread, timed
 from tests.bench.peers.program import OURS, Program, Turn
 from tests.bench.peers.quiet import on_one_processor, wait_until_idle
 
-__all__ = ["Conditions", "Figure", "compare"]
-
 SET = (Case(select=ONE_TENTH, security="semi-honest"), Case(select=ONE_HUNDREDTH, security="semi-honest"))
 
 

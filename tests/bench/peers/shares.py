@@ -11,8 +11,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LEAF_BYTES", "Group", "Points", "Shares", "points_of", "what_is_wrong"]
-
 Group: TypeAlias = Literal["xor", "add"]
 """How two shares of a leaf are put together: bit by bit, or as integers modulo 2^128."""
 

@@ -21,8 +21,6 @@ from tests.bench.crowd import crowd_round
 from tests.bench.measures import Spread, timed
 from tests.bench.results import Result
 
-__all__ = ["batch", "crowd", "fold"]
-
 REPETITIONS = 5
 CROWD = 100_000
 SIZES = ((2**20, 10_486), (2**15, 256))

@@ -20,9 +20,6 @@ from tests.bench.server.adding import batch, crowd, fold
 from tests.bench.server.parts import blobs, outcomes, submitted
 from tests.bench.vast import vast_round
 
-__all__ = ["FIGURES", "server_figures"]
-
-
 TINY = Size("tiny", 2**8, 2, 50)
 
 MEMORY_CLIENTS = (50, 500, 5_000)

@@ -29,8 +29,6 @@ from parties.storage.store import Erase, Keep, Record, Store
 from tests.bench.measures import Spread
 from tests.bench.results import Result, Target
 
-__all__ = ["blobs", "outcomes", "submitted"]
-
 MANY = 100_000
 TOGETHER = 32
 """Submissions that wait together are recorded in one commit; at a hundred a second there are more."""

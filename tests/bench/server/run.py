@@ -7,8 +7,6 @@ from tests.bench.results import BenchReport
 from tests.bench.run import collect
 from tests.bench.server.figures import LARGE_WARNING, server_figures
 
-__all__ = ["run_server"]
-
 
 def run_server(only: tuple[str, ...], report: BenchReport, *, sized: bool) -> None:
     """Measure a server's figures.

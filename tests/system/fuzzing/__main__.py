@@ -22,8 +22,6 @@ from .catalogue import PARSERS, parser_named
 from .engine import available
 from .parser import Parser, accepts
 
-__all__ = ["main"]
-
 VERSION = 1
 WIDTH = 140
 CLEAN, FOUND, IMPOSSIBLE = 0, 1, 2

@@ -15,8 +15,6 @@ from tests.support.rounds import Round, run
 
 from .parser import SLOW, Parser
 
-__all__ = ["PARSERS"]
-
 TASK = Task(
     name="answers", blocks=[Sparse("items", rows=20, select=2, width=3)], ring=Ring(64), min_clients=2, max_clients=5
 )

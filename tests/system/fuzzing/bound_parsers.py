@@ -8,8 +8,6 @@ from tests.support.bounded import EXACT, EXACT_128, PROJECTED, Scene, of_norm
 
 from .parser import SLOW, Parser
 
-__all__ = ["PARSERS"]
-
 SYSTEMS = (EXACT, EXACT_128, PROJECTED)
 
 SCENES = tuple(Scene(terms, of_norm(terms.norm // 2, 40, 9)) for terms in SYSTEMS)

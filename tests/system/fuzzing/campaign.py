@@ -21,8 +21,6 @@ from tests import ROOT
 from .engine import ENDED
 from .parser import Parser
 
-__all__ = ["Engine", "Failure", "Plan", "Tally", "command_to_replay", "shares"]
-
 RESIDENT_MIB = 1_536
 ATTEMPTS = 2
 """A process that the alarm of its timeout ends while it writes down what failed leaves nothing, and is run again."""

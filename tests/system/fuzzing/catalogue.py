@@ -19,8 +19,6 @@ from . import (
 )
 from .parser import Parser
 
-__all__ = ["PARSERS", "PLANTED", "parser_named"]
-
 MODULES = (
     answer_parsers,
     bound_parsers,

@@ -39,8 +39,6 @@ from transport.wire import Wire
 from .parser import SLOW, Parser
 from .samples import ALICE, SERVERS, TASK, Script, key, repeating
 
-__all__ = ["PARSERS"]
-
 ResultT = TypeVar("ResultT")
 
 CLIENT, SERVER = (

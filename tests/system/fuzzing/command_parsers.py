@@ -44,8 +44,6 @@ from .file_parsers import SERVER_TOML
 from .parser import SLOW, Parser
 from .samples import REPORT, TASK, key, workplace
 
-__all__ = ["PARSERS"]
-
 MISUSE = (MisuseError,)
 
 # ---- a running server's answers

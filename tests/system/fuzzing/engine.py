@@ -20,8 +20,6 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["ENDED", "available"]
-
 ENDED = "ENDED "
 
 GROWTH = 192 << 20

@@ -33,8 +33,6 @@ from parties.status import Fingerprints, PastRound, RoundTimes, ServerStatus
 from .parser import HEAVY, SLOW, Parser
 from .samples import ALICE, REPORT, SERVERS, TASK, Script, key, workplace
 
-__all__ = ["PARSERS"]
-
 SERVER_TOML = """\
 server = 0
 identity = "S0.key"

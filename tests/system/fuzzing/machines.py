@@ -23,8 +23,6 @@ from .message_parsers import PEER_MESSAGES
 from .parser import SLOW, Parser
 from .samples import key
 
-__all__ = ["PARSERS"]
-
 NAMES = ("alice", "bob", "carol")
 TERMS = (
     ssa.Terms(round_id=key(0), server=0, minimum=2, verified=True),

@@ -30,8 +30,6 @@ from parties.statement import Statement
 from .parser import SLOW, Parser
 from .samples import ALICE, CONFIG, SAMPLED_CONFIG, TASK, UNION_CONFIG, key, repeating
 
-__all__ = ["PARSERS", "PEER_MESSAGES", "STATEMENT"]
-
 PAIR = (key(1), key(2))
 TREE = RosterTree({"alice": key(4), "bob": key(5)}, bytes(16))
 STATEMENT = Statement(

@@ -14,8 +14,6 @@ from pathlib import Path
 from .catalogue import parser_named
 from .parser import Parser, accepts
 
-__all__ = ["minimised", "symptom"]
-
 SECONDS = 20.0
 
 

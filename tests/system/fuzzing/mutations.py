@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from .parser import Parser
 
-__all__ = ["extremes", "hostile", "junk", "mutated", "nests"]
-
 _NUMBERS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 _CUTS = st.integers(0, 2**16)
 

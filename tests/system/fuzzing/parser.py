@@ -12,8 +12,6 @@ from functools import cached_property
 
 from fsl_async.errors import FslError
 
-__all__ = ["FAST", "HEAVY", "SLOW", "Parser", "accepts"]
-
 FAST, SLOW, HEAVY = 100, 3, 1
 """Shares of a run: a parser gets about as many of its executions as others of its kind take the same time for."""
 

@@ -35,8 +35,6 @@ from .channel_parsers import LaneAtOnce, at_once
 from .parser import SLOW, Parser
 from .samples import CONFIG, SERVERS, key, repeating
 
-__all__ = ["PARSERS"]
-
 PREFIX = f"round-{CONFIG.number:08}"
 TERMS = ssa.Terms.of(CONFIG, 0)
 MODEL = {"items": np.zeros((40, 2), np.float32), "head": np.zeros(3, np.float32)}

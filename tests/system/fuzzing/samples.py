@@ -15,20 +15,6 @@ from fsl_async.union import UnionBlock
 from parties.identity.keys import Identity
 from parties.outcome import Done, RoundReport
 
-__all__ = [
-    "ALICE",
-    "CONFIG",
-    "REPORT",
-    "SAMPLED_CONFIG",
-    "SERVERS",
-    "TASK",
-    "UNION_CONFIG",
-    "Script",
-    "key",
-    "repeating",
-    "workplace",
-]
-
 
 def key(number: int) -> bytes:
     """Something of 32 bytes."""

@@ -43,8 +43,6 @@ from .channel_parsers import LaneAtOnce, at_once
 from .parser import HEAVY, SLOW, Parser
 from .samples import ALICE, CONFIG, REPORT, SERVERS, TASK, key, repeating, workplace
 
-__all__ = ["PARSERS"]
-
 Restore = Callable[[Store], Coroutine[Any, Any, object]]
 
 encode = msgspec.msgpack.encode

@@ -23,8 +23,6 @@ from rich.table import Table
 
 from tests import ROOT
 
-__all__ = ["GUARDS", "Guard", "failing"]
-
 COPIED = ("fsl_async", "transport", "parties", "tests", "docs", "examples", "README.md", "pyproject.toml")
 
 LIMIT = "--timeout=200"

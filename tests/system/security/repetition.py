@@ -29,8 +29,6 @@ from parties.simulation.network import Network
 
 from .byzantine import CLIENTS, MODEL, Byzantine, one_malicious
 
-__all__ = ["TASK", "Caller", "Play", "betrayals", "play"]
-
 TASK = Task(
     name="table",
     blocks=(Sparse("items", rows=64, select=2, width=2), Dense("head", size=3)),

@@ -21,8 +21,6 @@ from rich.table import Table
 from .catalogue import MALFORMATIONS, Malformation, Workshop
 from .forgeries import TASKS, honest
 
-__all__ = ["Tally", "try_honest", "try_malformed"]
-
 
 @dataclass
 class Tally:

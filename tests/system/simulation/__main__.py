@@ -31,8 +31,6 @@ from .crew import Seen, try_all
 from .malice import draw, run
 from .reaching import TRIES, Goal, Search, as_text, crash_points, reach, transitions
 
-__all__ = ["main"]
-
 PROGRAM = "python -m tests.system.simulation"
 SHOWN = 20
 """Lines at most of what has gone wrong; all of it is in the JSON."""

@@ -19,8 +19,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["BUGS", "Bug", "Edit", "planted"]
-
 
 @dataclass(frozen=True)
 class Edit:

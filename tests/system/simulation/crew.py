@@ -15,8 +15,6 @@ from parties.testing.recorder import Transition
 
 from .malice import draw, run
 
-__all__ = ["Seen", "try_all", "try_one"]
-
 CHUNK = 20
 """Seeds that a worker takes at a time."""
 

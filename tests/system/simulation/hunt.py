@@ -23,8 +23,6 @@ from parties.testing.trials import Trial
 from .bugs import BUGS, Bug, planted
 from .malice import draw, run
 
-__all__ = ["Hunt", "failures", "hunt", "main"]
-
 PROGRAM = "python -m tests.system.simulation.hunt"
 RAISED = "raised"
 """Stands for a check where a trial ended with an error that no party may end with."""

@@ -27,8 +27,6 @@ from tests.system.security.catalogue import ABOUT_PIECES, LIES_TO_CLIENTS, SERVE
 
 from .villains import FALSE_WEIGHTS, Villain, lying_about_weights, villainies
 
-__all__ = ["NOT_DRAWN", "SERVER_MUTATIONS", "WEIGHED_FROM", "draw", "draw_weighed", "play", "run"]
-
 SERVERS_SHARE = 0.1
 CLIENTS_SHARE = 0.2
 

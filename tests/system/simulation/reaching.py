@@ -32,8 +32,6 @@ from .ways_of_counting import COUNTING, SILENT_COUNTING
 from .ways_of_retrievals import RETRIEVING, SILENT_RETRIEVALS
 from .ways_of_workers import SUMMING
 
-__all__ = ["Goal", "Search", "as_text", "crash_points", "reach", "search", "transitions", "trial_for"]
-
 TRIES = 200
 """How often a goal is tried before it counts as not reached."""
 

@@ -45,8 +45,6 @@ from tests.support.bounded import proves_all_but_the_weight, with_weight_lies
 from tests.system.security.catalogue import MALFORMATIONS, Forgery, Malformation, Workshop
 from tests.system.security.forgeries import Grown, round_of
 
-__all__ = ["FALSE_WEIGHTS", "VILLAINIES", "Villain", "lying_about_weights", "villainies"]
-
 ATTEMPTS = 20
 LONGEST_ANSWER = 2**20
 REPEATS = 15

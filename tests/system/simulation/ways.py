@@ -20,22 +20,6 @@ from parties.testing.round_faults import AbortRound, Fault, Late, MaliciousClien
 from parties.testing.trials import Scenario
 from parties.testing.trials.rules import with_rule
 
-__all__ = [
-    "ALL_ALONG",
-    "LIKELIER",
-    "OTHER_WAYS",
-    "SILENT",
-    "VERIFIES",
-    "WAYS",
-    "Chance",
-    "Plan",
-    "Way",
-    "gives_up",
-    "meet_again",
-    "of_round",
-    "slow",
-]
-
 ABSENT = 60.0
 """Seconds that keep a client out of the first round."""
 

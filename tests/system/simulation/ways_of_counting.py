@@ -10,8 +10,6 @@ from parties.testing.round_faults import Fault
 
 from .ways import ALL_ALONG, VERIFIES, Chance, Plan, Way, gives_up, of_round, slow
 
-__all__ = ["COUNTING", "SILENT_COUNTING"]
-
 HEARS_COUNTS = of_round("Verified", "PeerCounts", "Verified")
 TALLIES = of_round("Verified", "RowsCounted", "Tallied")
 CHOOSES = of_round("Tallied", "PeerCounts", "Chosen")

@@ -10,8 +10,6 @@ from parties.testing.round_faults import AbortRound, Fault
 
 from .ways import SHORT, Chance, Plan, Way
 
-__all__ = ["RETRIEVING", "SILENT_RETRIEVALS"]
-
 
 def _of_retrievals(state: str, event: str, after: str) -> Transition:
     return Transition("psr", state, event, after)

@@ -16,8 +16,6 @@ from parties.testing.round_faults import Fault, Late, StoppedWorker, Straggle
 
 from .ways import ALL_ALONG, SHORT, Chance, Plan, Way
 
-__all__ = ["SUMMING"]
-
 WORKER = "S0.worker-1"
 
 TWO_BLOCKS = Plan(more=(Sparse("others", rows=16, select=1),), workers=(1, 0), worker_memory=960, group=4)

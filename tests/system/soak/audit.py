@@ -29,8 +29,6 @@ import numpy.typing as npt
 
 from .ledger import Acknowledged, Entry, Planned, Retrieved, Sent, Told, TurnedAway
 
-__all__ = ["KINDS", "Account", "Case", "Violation", "audit"]
-
 KINDS = ("lost", "twice", "unknown", "two contents", "told wrong", "accounts", "sum", "retrieval", "union")
 
 Units = dict[str, npt.NDArray[np.int64]]

@@ -31,8 +31,6 @@ from .fates import Fates, Strike
 from .ledger import Acknowledged, read_ledger
 from .site import SERVERS, UNIT, Site, shape_of
 
-__all__ = ["Battle", "Outcome", "fight"]
-
 CALM_AFTER = 45.0
 STUCK_AFTER = 45.0
 """Without a settled round for the first, nobody is struck any more; for the second in addition, it is stuck."""

@@ -24,8 +24,6 @@ from tests import ROOT
 
 from .site import peak_memory
 
-__all__ = ["Child", "ChildFailedError", "Heard", "python_module"]
-
 Heard: TypeAlias = Callable[[dict[str, Any]], None]
 """Takes what a child tells, line by line."""
 

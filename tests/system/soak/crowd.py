@@ -23,8 +23,6 @@ from .one_round import LIBERAL, Crowd, Measured, measure
 from .site import SERVERS
 from .telling import shown, tell
 
-__all__ = ["crowd_task", "figures"]
-
 MIB = 2**20
 
 

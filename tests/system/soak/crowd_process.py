@@ -35,8 +35,6 @@ from transport import Channel, Kind, TcpTransport
 
 from .site import UNIT, Site, say
 
-__all__ = ["name_of", "update_of"]
-
 SPREAD = 2**12
 """Update values are whole numbers of units below this."""
 

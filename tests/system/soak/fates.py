@@ -15,8 +15,6 @@ import numpy as np
 
 from .site import SERVERS
 
-__all__ = ["Fates", "Strike"]
-
 LONGEST_INTERVAL = 15.0
 LONGEST_PAUSE = 4.0
 SERVER_STEPS, CLIENT_STEPS = 100.0, 25.0

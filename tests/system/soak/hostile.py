@@ -43,8 +43,6 @@ from .hostile_process import attacker_name, keys_needed
 from .site import SERVERS, UNIT, Site, lay_out
 from .telling import console, tell
 
-__all__ = ["ASKED", "figures"]
-
 ASKED = 2.0
 """Honest clients may take so many times as long."""
 

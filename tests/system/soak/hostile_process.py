@@ -31,8 +31,6 @@ from transport.wire import Wire
 
 from .site import Site, say
 
-__all__ = ["PER_KEY", "attacker_name", "keys_needed"]
-
 PER_KEY = 4
 PAUSE = 0.1
 BEFORE_LAST_MESSAGE = 8 + 48

@@ -30,8 +30,6 @@ from .scenes import CLIENTS, SCENES, names
 from .site import lay_out
 from .telling import console, tell
 
-__all__ = ["run_scene"]
-
 ROUNDS = {"clients": CLIENTS, "seconds": 15.0, "grace": 3.0, "patience": 60.0}
 """When a round closes: with all clients, or by the clock; and how long servers wait for each other."""
 

@@ -34,8 +34,6 @@ from .one_round import LIBERAL, WrongSumError
 from .site import SERVERS, UNIT, Site, lay_out
 from .telling import shown, tell
 
-__all__ = ["Large", "large_task"]
-
 MIB = 2**20
 WAYS = ("one after the other", "all at once")
 SHARES_BESIDE = 3

@@ -39,8 +39,6 @@ from .one_round import Crowd, Measured, measure
 from .site import SERVERS
 from .telling import console, shown, tell
 
-__all__ = ["ASKED", "pure_evaluation"]
-
 ASKED = 1.8
 """The whole round may take so many times the pure evaluation."""
 

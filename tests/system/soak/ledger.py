@@ -13,20 +13,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-__all__ = [
-    "Acknowledged",
-    "Began",
-    "Entry",
-    "Ledger",
-    "Planned",
-    "Retrieved",
-    "Sent",
-    "Told",
-    "Touched",
-    "TurnedAway",
-    "read_ledger",
-]
-
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     at: float = msgspec.field(default_factory=time.time)

@@ -26,8 +26,6 @@ from .children import Child, python_module
 from .crowd_process import name_of, update_of
 from .site import SERVERS, UNIT, Site, lay_out, shape_of
 
-__all__ = ["LIBERAL", "Crowd", "Measured", "WrongSumError", "measure"]
-
 LIBERAL = {"handshakes_per_second": 10_000.0, "burst": 10_000, "half_open": 10_000, "idle_seconds": 3_600.0}
 """All clients come from one address here, and wait for each other: the limits must let them."""
 

@@ -6,8 +6,6 @@ import msgspec
 
 from fsl_async import Dense, Ring, Sparse, Task
 
-__all__ = ["CLIENTS", "SCENES", "names"]
-
 CLIENTS = 5
 
 _ADAPTIVE = Task(

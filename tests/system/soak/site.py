@@ -20,8 +20,6 @@ from parties.files.models import save_model
 from parties.identity.keys import Identity
 from parties.settings.writing import free_addresses, to_toml, write_deployment
 
-__all__ = ["SERVERS", "UNIT", "Model", "Site", "lay_out", "peak_memory", "say", "shape_of"]
-
 Model = dict[str, npt.NDArray[Any]]
 
 SERVERS = ("S0", "S1")

@@ -7,8 +7,6 @@ import signal
 
 from .site import say
 
-__all__ = ["Steps"]
-
 
 class Steps:
     """Counts steps, and ends the process at one of them.

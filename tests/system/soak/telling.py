@@ -10,8 +10,6 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
-__all__ = ["console", "shown", "tell"]
-
 
 def console() -> Console:
     """Where people read; where that is no terminal, wide enough for every table."""
