@@ -6,11 +6,13 @@ import re
 import subprocess
 import sys
 
+import numba
 import pytest
 
 import parties.testing.chart
 import parties.testing.lab
 import parties.testing.world  # noqa: F401 - imported once here, and not anew in every project
+from fsl_async import kernels
 
 pytest_plugins = ["pytester"]
 
@@ -43,6 +45,14 @@ async def a_round(fsl_world, faults=(), **options):
         await world.wait_settled(1)
         return world
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler() -> None:
+    """What a project's run loads goes with it, and numba bears its modules and our kernels once alone."""
+    numba.njit(lambda: None)()
+    for name in kernels.__all__:
+        getattr(kernels, name)
 
 
 @pytest.fixture
