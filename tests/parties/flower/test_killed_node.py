@@ -47,7 +47,7 @@ def test_a_node_that_is_killed_and_asked_again_counts_once(tmp_path):
 
         assert not answered(app_of(mod, train), message_for(number), 1).has_error()
         servers.close(number)
-        assert servers.outcome(number)["counted"] == 2
+        assert servers.outcome(number).counted == 2
         change = servers.model()["words"] - STATE["embedding.weight"]
         assert change[1].tolist() == [1.0, 1.0], "the mean of two that added one each"
         assert abs(change).sum() == 2

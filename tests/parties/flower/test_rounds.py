@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -135,7 +136,7 @@ def test_what_failed_is_in_the_node_s_log_and_neither_the_servers_nor_flower_hea
     replies = [answered(app_of(silent, work), message_for(number), place) for place, work in enumerate((learn, train))]
     assert [dict(reply.content["metrics"]) for reply in replies] == [{}, {}]
     servers.close(number)
-    assert servers.outcome(number)["counted"] == 2
+    assert servers.outcome(number).counted == 2
     (record,) = [each for each in caplog.records if each.name == "parties.client"]
     assert record.exc_info
 
@@ -152,8 +153,8 @@ def test_where_too_few_submit_the_round_is_aborted_and_the_next_one_counts(mod, 
     before = servers.open_round()
     result = strategy(stragglers=2.0).start(InProcess([app_of(mod, learn), None, None, None]), num_rounds=1)
     assert result.train_metrics_clientapp[1]["fsl-counted"] == 0
-    assert servers.outcome(before)["ended"] == "aborted"
-    assert "1 of the 2 submissions" in servers.outcome(before)["aborted"]
+    assert servers.outcome(before).ended == "aborted"
+    assert "1 of the 2 submissions" in servers.outcome(before).explanation
     result = strategy().start(InProcess([app_of(mod, learn)] * NODES), num_rounds=1)
     assert result.train_metrics_clientapp[1]["fsl-counted"] == 4
 
@@ -292,8 +293,11 @@ class Restarting:
         return await self.get(path, kind, task=task)
 
 
-OPEN = {"round": {"number": 7, "state": "Open", "submissions": 3, "minimum": 2}}
-CLOSING = {"round": {"number": 7, "state": "Closing", "submissions": 3, "minimum": 2}}
+OPEN, CLOSING = (
+    SimpleNamespace(round=SimpleNamespace(number=7, state=state, submissions=3, minimum=2))
+    for state in ("Open", "Closing")
+)
+NO_ROUND, NONE_ENDED = SimpleNamespace(round=None), SimpleNamespace(rounds=())
 
 
 def servers_with(port, patience=30.0):
@@ -302,8 +306,8 @@ def servers_with(port, patience=30.0):
 
 def test_a_server_that_is_started_again_closes_the_round_when_it_is_back(monkeypatch):
     monkeypatch.setattr("parties.flower.servers.PAUSE", 0.0)
-    away, no_round, none_ended = UnreachableError("away"), {"round": None}, {"rounds": []}
-    port = Restarting(away, no_round, none_ended, OPEN, FslError("the other server is not there"), OPEN, away, CLOSING)
+    away = UnreachableError("away")
+    port = Restarting(away, NO_ROUND, NONE_ENDED, OPEN, FslError("the other server is not there"), OPEN, away, CLOSING)
     servers_with(port).close(7)
     assert port.answers == []
 
@@ -315,7 +319,7 @@ def test_a_round_that_cannot_be_closed_in_time_says_why():
 
 def test_a_wrong_token_is_told_at_once():
     with pytest.raises(MisuseError, match="token"):
-        servers_with(Restarting(OPEN, MisuseError("the token"), {"rounds": []})).close(7)
+        servers_with(Restarting(OPEN, MisuseError("the token"), NONE_ENDED)).close(7)
 
 
 # ---- what must not leave, and what must stay
