@@ -18,7 +18,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.privacy.accounting import Privacy
 from fsl_async.privacy.doses import Doses, doses, largest_noise
 from fsl_async.ring import Ring, float_below
-from fsl_async.server_rules import Adam, Momentum, Sgd, is_own
+from fsl_async.server_rules import Optimizer, is_own
 
 ProtocolName: TypeAlias = Literal["ssa", "psr", "psu"]
 """What a round runs: secure submodel aggregation, private submodel retrieval, private set union."""
@@ -55,7 +55,7 @@ class TaskFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     apply: Apply = "sum"
     weights: str | None = None
     largest_weight: float | None = None
-    optimizer: Sgd | Momentum | Adam | None = None
+    optimizer: Optimizer | None = None
     sample: int | float | None = None
     bound: float | None = None
     bound_proof: Literal["exact", "projected"] = "exact"

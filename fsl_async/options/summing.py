@@ -12,7 +12,7 @@ from fsl_async.blocks import Dense
 from fsl_async.errors import MisuseError
 from fsl_async.options.fields import NO_UPDATES, Only, ProtocolName, TaskFields, check_only
 from fsl_async.ring import Ring, float_below
-from fsl_async.server_rules import Adam, Momentum, Sgd, check_apply
+from fsl_async.server_rules import Optimizer, check_apply
 
 FIELDS: Final = ("ring", "largest", "apply", "weights", "optimizer")
 
@@ -66,7 +66,7 @@ def _check_largest(task: TaskFields) -> None:
 
 def _check_rule(task: TaskFields) -> None:
     msgspec.structs.force_setattr(task, "apply", check_apply(task.apply))
-    if not isinstance(task.optimizer, Sgd | Momentum | Adam | None):
+    if not isinstance(task.optimizer, Optimizer | None):
         raise MisuseError(f"task: optimizer must be an Sgd, a Momentum or an Adam, not {task.optimizer!r}")
     if task.rule == "own" and task.optimizer is not None:
         raise MisuseError(f"task: apply = {task.apply!r} decides about the model alone; leave the optimizer out")

@@ -24,7 +24,7 @@ from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError
 from fsl_async.model_numbers import BeyondDtypeError, row_ranges
 from fsl_async.server.sum_limits import ExcessError
-from fsl_async.server_rules import Adam, Arrays, Momentum, OwnRule, RoundFacts, Sgd
+from fsl_async.server_rules import Adam, Arrays, Momentum, Optimizer, OwnRule, RoundFacts, Sgd
 from fsl_async.task import Task
 
 MOST_ARRAYS = 128
@@ -224,7 +224,7 @@ def _names(task: Task, name: str) -> list[str]:
     return [f"{moment}/{name}" for moment in _moments(task.optimizer)]
 
 
-def _moments(optimizer: Sgd | Momentum | Adam | None) -> tuple[str, ...]:
+def _moments(optimizer: Optimizer | None) -> tuple[str, ...]:
     match optimizer:
         case Momentum():
             return ("velocity",)
