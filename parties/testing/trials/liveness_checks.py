@@ -120,10 +120,18 @@ def _waiting(case: Case) -> dict[tuple[str, str], tuple[float, int]]:
 
 
 def nobody_waits_for_a_receipt(case: Case) -> Iterator[str]:
-    """Without faults, a client whose submission is on a server's list gets its receipt at once, not by asking again."""
-    told_at = [(at, note) for at, note in case.world.transcript if isinstance(note.message, Receipt)]
+    """Without faults, a client whose submission is on a server's list gets its receipt at once, not by asking again.
+
+    Who is told by the other server meanwhile that the round has closed waits for none: it asks for the outcome.
+    """
+    told_at = [(at, note) for at, note in case.world.transcript if isinstance(note.message, Receipt | Refused)]
     for at, server, told in case.world.events if not case.faults else ():
         if isinstance(told, SubmissionIn) and at < case.world.story[-1].at - AT_ONCE:
-            receipts = (then for then, note in told_at if (note.sender, note.receiver) == (server, told.client))
-            if not any(at <= then <= at + AT_ONCE for then in receipts):
+            answers = ((then, note) for then, note in told_at if note.receiver == told.client)
+            if not any(
+                at <= then <= at + AT_ONCE
+                if note.sender == server and isinstance(note.message, Receipt)
+                else note.sender != server and isinstance(note.message, Refused) and abs(then - at) <= AT_ONCE
+                for then, note in answers
+            ):
                 yield f"{server} has had {told.client}'s submission since {at:.2f} s, and has sent no receipt"
