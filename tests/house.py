@@ -57,7 +57,7 @@ def counts() -> list[Count]:
     tests = [path for path in python_files(ROOT / "tests") if not path.is_relative_to(ROOT / "tests" / "bench")]
     core = [path for path in product if not path.relative_to(ROOT).as_posix().startswith(WINGS)]
     return [
-        Count("lines of the packages", lines(product), 76_100, 72_000),
+        Count("lines of the packages", lines(product), 76_104, 72_000),
         Count("files of the packages", len(product), 444, 470),
         Count("lines of the core", lines(core), 55_367, 48_000),
         Count("lines of the tests", lines(tests), 77_400, 70_000),

@@ -127,11 +127,12 @@ def nobody_waits_for_a_receipt(case: Case) -> Iterator[str]:
     told_at = [(at, note) for at, note in case.world.transcript if isinstance(note.message, Receipt | Refused)]
     for at, server, told in case.world.events if not case.faults else ():
         if isinstance(told, SubmissionIn) and at < case.world.story[-1].at - AT_ONCE:
-            answers = ((then, note) for then, note in told_at if note.receiver == told.client)
-            if not any(
-                at <= then <= at + AT_ONCE
-                if note.sender == server and isinstance(note.message, Receipt)
-                else note.sender != server and isinstance(note.message, Refused) and abs(then - at) <= AT_ONCE
-                for then, note in answers
-            ):
+            near = [
+                (then, note) for then, note in told_at if note.receiver == told.client and abs(then - at) <= AT_ONCE
+            ]
+            receipts = (
+                at <= then and isinstance(note.message, Receipt) for then, note in near if note.sender == server
+            )
+            refused = any(isinstance(note.message, Refused) for _, note in near if note.sender != server)
+            if not refused and not any(receipts):
                 yield f"{server} has had {told.client}'s submission since {at:.2f} s, and has sent no receipt"
