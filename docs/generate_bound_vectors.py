@@ -1,4 +1,4 @@
-"""Write docs/bound-vectors.json: proofs of bounds, made by the library from fixed seeds (docs/wire.md, Bounds).
+"""Write docs/bound-vectors.json: proofs of bounds, made by the library from fixed seeds (docs/wire, Proofs of bounds).
 
 Run it with the environment's python (`make docs`). tests/fsl_async/bounds/test_vectors.py fails while the file is out
 of date, and checks it against a reference on Python's integers.

@@ -38,7 +38,7 @@ Rules:
   or extended bytes, and a hint of other trees are refused.
 
 Source: paper §"Updatable Distributed Point Function"; Boyle, Gilboa, Ishai 2016 for the tree; design §5, §6. The bytes
-are described in docs/wire.md.
+are described in docs/wire/client.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/wire.md and its examples: the library makes them again, and decoders written from the page alone read them."""
+"""docs/wire and its examples: the library makes them again, and decoders written from the page alone read them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fsl_async.wire.codec import decode
 from tests import ROOT
 from tests.support import reference
 from tests.support.cases import in_turn
-from tests.support.wire_page import PAGE, VECTORS, H, K, le, of
+from tests.support.wire_page import CLIENT, SERVERS, VECTORS, H, K, le, of
 from transport.preamble import PROTOCOL_VERSION
 
 DOCS = ROOT / "docs"
@@ -57,7 +57,7 @@ def test_digests_and_keys():
 def test_the_page_names_every_tag_that_crosses_the_wire():
     of_one_party = {"HINT", "UPDATE", "STORED", "SIMULATION", "TOKEN", "SALT", "LAYOUT", "NOISE"}
     of_one_party |= {"BOUND_SEEDS", "BOUND_SQUARES"}
-    named = set(re.findall(r"`(fsl\.[\w-]+)`", PAGE))
+    named = set(re.findall(r"`(fsl\.[\w-]+)`", CLIENT + SERVERS))
     assert named == {tag for name, tag in VECTORS["digests"]["tags"].items() if name not in of_one_party}
 
 
@@ -176,7 +176,7 @@ def read_message(content: bytes) -> tuple[dict[str, Any], bytes]:
     return head, rest[5:]
 
 
-SECTION = PAGE[PAGE.index("## Messages") : PAGE.index("## Digests")]
+SECTION = "".join(page[page.index("## Messages") : page.index("## Digests")] for page in (CLIENT, SERVERS))
 ROWS = dict(re.findall(r"^\| `([a-z-]+)` \|([^|]*)\|", SECTION, flags=re.MULTILINE))
 DEFAULTS = {"empty": b"", "unsaid": "", "false": False, "true": True, "0": 0}
 

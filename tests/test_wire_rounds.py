@@ -1,4 +1,4 @@
-"""A round of docs/wire-vectors.json, read as docs/wire.md says: rows in bins, trees, hints, proofs and sums."""
+"""A round of docs/wire-vectors.json, read as docs/wire says: rows in bins, trees, hints, proofs and sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slow, obvious oracle for the proofs of bounds, on Python integers: what docs/wire.md says, line by line.
+"""A slow, obvious oracle for the proofs of bounds, on Python integers: what docs/wire says, line by line.
 
 Weights are signed integers, shares words from 0 to 2^l - 1. Polynomials are interpolated from the definition; the
 library never does that. Nothing is shared with the package.

@@ -1,4 +1,4 @@
-"""What decoders written from docs/wire.md share: the examples, and the digests as the page defines them."""
+"""What decoders written from docs/wire share: the examples, and the digests as the pages define them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import json
 
 from tests import ROOT
 
-PAGE = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
+CLIENT, SERVERS = (
+    (ROOT / "docs" / "wire" / f"{name}.md").read_text(encoding="utf-8") for name in ("client", "servers")
+)
 VECTORS = json.loads((ROOT / "docs" / "wire-vectors.json").read_text(encoding="utf-8"))
 
 
