@@ -1,7 +1,7 @@
 """Write docs/wire-vectors.json: examples of what the pages of docs/wire describe, made by the library from fixed seeds.
 
-Run it with the environment's python (`make docs`). tests/test_wire_page.py fails while the file is out of date, and reads it
-with decoders of its own, written from the pages.
+Run it with the environment's python (`make docs`). tests/test_wire_page.py fails while the file is out of date, and
+reads it with decoders of its own, written from the pages.
 """
 
 from __future__ import annotations
