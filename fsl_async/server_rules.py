@@ -25,7 +25,7 @@ from fsl_async.errors import MisuseError
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 
-AVERAGES: Final = ("sum", "mean", "weighted-mean")
+AVERAGES: Final = ("sum", "mean", "weighted-mean", "row-mean")
 """What a task's `apply` may be, other than the name of a function."""
 
 LARGEST_RATE = 1e9

@@ -57,7 +57,8 @@ class Task(TaskFields, frozen=True, kw_only=True, forbid_unknown_fields=True, di
             retrieves has none.
         min_contributors: a row is opened only if at least so many trees of the counted clients stand on it; of rows
             with fewer nothing is opened, and the sum is 0 there. None: every row is opened. A client counts once for
-            each row that it selects, whether it updates it or not.
+            each row that it selects, whether it updates it or not. With `apply="row-mean"` it is 1 if it is not given:
+            contributors are counted, and every row that somebody selects is opened.
         lying_clients: how many clients that lie together `min_contributors` withstands. One of them counts up to 3 + σ
             times for a row, so `min_contributors` is at least lying_clients · (3 + σ) + 2: a row that only one honest
             client has then stays closed (docs/bounds.md). 0: every client is trusted to keep the protocol.
@@ -69,7 +70,8 @@ class Task(TaskFields, frozen=True, kw_only=True, forbid_unknown_fields=True, di
             next round opens. A server needs memory for the trees of all of them.
         participants: what clients learn of each other: "count", how many were counted; or "names", also who.
         apply: what servers add to the model: the "sum"; the "mean" over the counted clients; the "weighted-mean", which
-            is the sum divided by the sum of `weights`; or a function of one's own, kept as "module:function" (see
+            is the sum divided by the sum of `weights`; the "row-mean", of each row over the clients that contribute to
+            it, and of dense blocks over all; or a function of one's own, kept as "module:function" (see
             docs/server-rules.md).
         weights: the name of a Dense block of size 1, in which each client submits its weight (how many examples it has,
             say). Their sum divides; the model has no such block.
@@ -101,8 +103,9 @@ class Task(TaskFields, frozen=True, kw_only=True, forbid_unknown_fields=True, di
 
     def carrying(self, *blocks: Block) -> Task:
         """The same settings for a round that carries these blocks and applies nothing to a model."""
+        apply = self.apply if self.rule == "row-mean" else "sum"  # what else makes one contributor enough
         return msgspec.structs.replace(
-            self, blocks=blocks, apply="sum", weights=None, largest_weight=None, optimizer=None
+            self, blocks=blocks, apply=apply, weights=None, largest_weight=None, optimizer=None
         )
 
     def canonical(self) -> bytes:

@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "server-rules.md"
 async def test_the_programs_of_the_page_run(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("server_rules_page")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    assert len(programs_of(PAGE)) == 6
+    assert len(programs_of(PAGE)) == 7
     await run_programs(PAGE, module)
 
 

@@ -29,6 +29,9 @@ Only: TypeAlias = Mapping[str, tuple[object, str]]
 NO_UPDATES: Final = "there are no updates; leave it out"
 """Why a field has its only value where rounds only retrieve, or only find unions."""
 
+Rule: TypeAlias = Literal["sum", "mean", "weighted-mean", "row-mean", "own"]
+"""What servers do with a sum, in one word."""
+
 if TYPE_CHECKING:
     Apply: TypeAlias = str | Callable[..., Any]
     Blocks: TypeAlias = Sequence[Block]
@@ -135,11 +138,9 @@ class TaskFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return () if self.protocol == "psu" else tuple(block for block in self.blocks if block.name != self.weights)
 
     @property
-    def rule(self) -> Literal["sum", "mean", "weighted-mean", "own"]:
+    def rule(self) -> Rule:
         """What `apply` says, in one word; "own" where it names a function."""
-        if is_own(str(self.apply)):
-            return "own"
-        return next(word for word in _RULES if word == self.apply)
+        return "own" if is_own(str(self.apply)) else cast(Rule, self.apply)
 
     @property
     def adds(self) -> bool:
@@ -175,9 +176,6 @@ class TaskFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             if block.name == name:
                 return block
         raise MisuseError(f"task {self.name!r} has no block {name!r}; it has {[b.name for b in self.blocks]}")
-
-
-_RULES: tuple[Literal["sum", "mean", "weighted-mean"], ...] = ("sum", "mean", "weighted-mean")
 
 
 def check_choices(task: TaskFields, choices: Mapping[str, tuple[str, ...]]) -> None:

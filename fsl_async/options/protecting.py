@@ -50,6 +50,11 @@ _COUNTING: Final[Only] = {
 }
 """Where contributors are counted."""
 
+_MEAN_OF_ROWS: Final[Only] = {
+    "security": ("verified", "a row is divided by how many clients' trees stand on it, which only proofs make true"),
+    "alignment": ("all", "contributors are counted on all rows of a block; use alignment='all', or apply='mean'"),
+}
+
 
 def check(task: TaskFields) -> None:
     """Check the fields of this topic; of two encodings of one value keep one; warn if noise leaves nothing to learn."""
@@ -65,28 +70,34 @@ def check(task: TaskFields) -> None:
 
 
 def _check_contributors(task: TaskFields) -> None:
+    by_row = task.rule == "row-mean"
+    if by_row and task.min_contributors is None:
+        msgspec.structs.force_setattr(task, "min_contributors", 1)
     if task.min_contributors is None:
         if task.lying_clients != 1:
             raise MisuseError("task: lying_clients says what min_contributors withstands; add min_contributors = …")
         return
-    check_range("task", "min_contributors", task.min_contributors, 2, task.max_clients)
-    check_only(task, "min_contributors", _COUNTING)
+    check_range("task", "min_contributors", task.min_contributors, 1 if by_row else 2, task.max_clients)
+    check_only(task, *(("apply", _MEAN_OF_ROWS) if by_row else ("min_contributors", _COUNTING)))
+    what, instead = ('apply="row-mean"', 'apply="mean"') if by_row else ("min_contributors", "min_clients")
     if not any(isinstance(block, Sparse) for block in task.blocks):
         raise MisuseError(
-            "task: min_contributors counts who contributes to rows, and every client contributes to all of a dense "
-            "block; give the task a sparse block, or use min_clients"
+            f"task: {what} counts who contributes to rows, and every client contributes to all of a dense block; give "
+            f"the task a sparse block, or use {instead}"
         )
     rows = sum(block.rows for _, block in task.sparse_blocks())
     if rows > LARGEST_COUNTED:
         raise MisuseError(
-            f"task: min_contributors counts who contributes to each of {rows:,} rows, and a share of the counts is "
-            f"one message, with {LARGEST_COUNTED:,} rows at most; leave it out, or make several tasks of the blocks"
+            f"task: {what} counts who contributes to each of {rows:,} rows, and a share of the counts is one message, "
+            f"with {LARGEST_COUNTED:,} rows at most; leave it out, or make several tasks of the blocks"
         )
     _check_lying_clients(task)
 
 
 def _check_lying_clients(task: TaskFields) -> None:
     check_range("task", "lying_clients", task.lying_clients, 0, task.max_clients)
+    if task.min_contributors == 1 and task.lying_clients in (0, 1):
+        return  # no row is withheld from anybody
     times = SEGMENTS + max(block.stash for _, block in task.sparse_blocks())
     least = task.lying_clients * times + 2
     if cast(int, task.min_contributors) < least:

@@ -4,6 +4,8 @@ Every tree carries a count of 1 on its leaf, beside the row's elements (see `geo
 counted clients add up, bin by bin, as their updates do. The two servers open the counts before they form their shares
 of the sum: what is not opened then was never shared.
 
+Where servers take the mean of each row, they divide by the same counts (`row_counts`).
+
 Rules: a share of the counts is one 32-bit word for each row, in the order of the task's blocks; both servers choose the
 rows by the same function of both shares. What two honest servers hold never adds up to more than the counted clients'
 trees, since each tree was proved to count once: a count beyond that shows that the other server has lied.
@@ -51,6 +53,19 @@ def opened_rows(task: Task, shares: Sequence[Buffer]) -> OpenedRows:
     for part in _parts(task, shares):
         opened[part.block.name].append(np.flatnonzero(part.counts >= least).astype(np.uint32) + np.uint32(part.first))
     return {name: np.concatenate(rows) for name, rows in opened.items()}
+
+
+def row_counts(task: Task, shares: Sequence[Buffer]) -> dict[str, Counts]:
+    """By sparse block, how many of the counted clients' trees stand on each row.
+
+    Args:
+        task: as for `opened_rows`.
+        shares: as for `opened_rows`.
+    """
+    counts = {block.name: np.zeros(block.rows, dtype=np.int32) for _, block in task.sparse_blocks()}
+    for part in _parts(task, shares):
+        counts[part.block.name][part.first : part.first + len(part.counts)] = part.counts
+    return counts
 
 
 def check_counts(task: Task, shares: Sequence[Buffer], clients: int) -> None:

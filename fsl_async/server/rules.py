@@ -5,15 +5,16 @@ float64 alone, each an array at a time, in the order in which it is written here
 rounded to its own dtype once, at the end; the optimizer's state stays in float64. Nothing becomes infinite, and what is
 refused changes neither the model nor the state.
 
-A row that no client touched is part of the average as a 0, as in the sources: its momentum and its moments decay in
-every round, and a row that has momentum still moves. (From the sum, a row that nobody touched cannot be told from one
-whose updates cancel out.) A row that was never touched stays bit for bit.
+A row that no client touched is part of the average as a 0, as in the sources, and so it is with the mean of each row:
+its momentum and its moments decay in every round, and a row that has momentum still moves. (From the sum, a row that
+nobody touched cannot be told from one whose updates cancel out.) A row that was never touched stays bit for bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import ldexp, sqrt
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -23,6 +24,7 @@ from fsl_async.config import MODEL_DTYPES
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError
 from fsl_async.model_numbers import BeyondDtypeError, row_ranges
+from fsl_async.server.contributors import Counts
 from fsl_async.server.sum_limits import ExcessError
 from fsl_async.server_rules import Adam, Arrays, Momentum, Optimizer, OwnRule, RoundFacts, Sgd
 from fsl_async.task import Task
@@ -47,7 +49,14 @@ class OwnRuleError(ArithmeticError):
     """
 
 
-def average_and_step(task: Task, model: Arrays, update: Arrays, state: Arrays, clients: int) -> tuple[Arrays, Arrays]:
+def average_and_step(
+    task: Task,
+    model: Arrays,
+    update: Arrays,
+    state: Arrays,
+    clients: int,
+    contributors: Mapping[str, Counts] = MappingProxyType({}),
+) -> tuple[Arrays, Arrays]:
     """The model and the optimizer's state after a sum, where the task has an average or an optimizer.
 
     Args:
@@ -56,6 +65,7 @@ def average_and_step(task: Task, model: Arrays, update: Arrays, state: Arrays, c
         update: by block, the sum as `Ring.decode` gives it.
         state: the optimizer's, before the round; empty before the first.
         clients: how many are in the sum.
+        contributors: by sparse block, how many of them are in each row's sum; only for the mean of each row.
 
     Raises:
         NoWeightError: the clients' weights sum to 0.
@@ -73,7 +83,8 @@ def average_and_step(task: Task, model: Arrays, update: Arrays, state: Arrays, c
             moments = {key: np.empty(array.shape) for key in _names(task, name)}
             moved = np.empty_like(array, order="C")
             for rows in row_ranges(array):
-                part = change[rows] if divisor is None else change[rows] / divisor
+                by = divisor if name not in contributors else _per_row(contributors[name][rows], array.ndim)
+                part = change[rows] if by is None else change[rows] / by
                 held = {key: moment[rows] for key, moment in before.items()}
                 weights, arrays = _step(task, name, array[rows].astype(np.float64), part, held)
                 moved[rows] = _finite(name, weights.astype(array.dtype))
@@ -184,7 +195,7 @@ def _divisor(task: Task, update: Arrays, clients: int) -> float | None:
     recurrent language models, ICLR 2018, the estimator f̃_c.
     """
     match task.rule:
-        case "mean":
+        case "mean" | "row-mean":  # of rows that are counted, see `_per_row`
             return float(clients)
         case "weighted-mean":
             weight = weight_of(task, update)
@@ -195,6 +206,11 @@ def _divisor(task: Task, update: Arrays, clients: int) -> float | None:
             return max(weight, task.largest_weight or 0.0)
         case _:
             return None
+
+
+def _per_row(counts: Counts, dimensions: int) -> Doubles:
+    """What each row of a sum is divided by: its contributors; 1 where it has none, and was not opened."""
+    return np.maximum(counts, 1).astype(np.float64).reshape(-1, *[1] * (dimensions - 1))
 
 
 def _step(

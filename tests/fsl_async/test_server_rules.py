@@ -37,6 +37,8 @@ RULES: dict[str, dict[str, Any]] = {
     "sum": {},
     "mean": {"apply": "mean"},
     "weighted": WEIGHTED,
+    "row mean": {"apply": "row-mean"},
+    "row mean of two": {"apply": "row-mean", "min_contributors": 2, "lying_clients": 0},
     "rate": {"optimizer": Sgd(0.5)},
     "FedAvgM": WEIGHTED | {"optimizer": Momentum(1, momentum=0)},
     "FedAdam": {"apply": "mean", "optimizer": Adam(0.01)},
@@ -78,7 +80,10 @@ def local() -> Any:
 
 NAN = float("nan")
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "an unknown word": ({"apply": "average"}, 'apply must be "sum", "mean", "weighted-mean", or a function'),
+    "an unknown word": (
+        {"apply": "average"},
+        'apply must be "sum", "mean", "weighted-mean", "row-mean", or a function',
+    ),
     "no word": ({"apply": None}, "apply must be"),
     "a module without a function": ({"apply": "rules:"}, "apply must be"),
     "a path": ({"apply": "../rules:f"}, "apply must be"),
@@ -99,6 +104,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"protocol": "psu", "blocks": FIELDS["blocks"][:1], "ring": None, "apply": "mean"},
         "apply='mean' contradicts protocol='psu': there are no updates",
     ),
+    "a row mean with weights": ({"apply": "row-mean", "weights": "examples"}, 'and apply is "row-mean"'),
+    "a row mean of what nobody proves": ({"apply": "row-mean", "security": "semi-honest"}, "only proofs make true"),
+    "a row mean over a union": ({"apply": "row-mean", "alignment": "union"}, "use alignment='all', or apply='mean'"),
+    "a row mean without rows": ({"apply": "row-mean", "blocks": FIELDS["blocks"][1:]}, 'or use apply="mean"'),
+    "a row mean of whole numbers": ({"apply": "row-mean", "ring": Ring(64)}, "gives fractions"),
+    "one contributor to a mean": ({"apply": "mean", "min_contributors": 1}, "min_contributors must be"),
     "no optimizer": ({"optimizer": "adam"}, "optimizer must be an Sgd, a Momentum or an Adam"),
     "an own rule with an optimizer": ({"apply": own_rule, "optimizer": Sgd(1)}, "leave the optimizer out"),
 }

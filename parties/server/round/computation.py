@@ -32,7 +32,7 @@ from fsl_async.protocols.entries import roster_digest
 from fsl_async.protocols.machine import Event
 from fsl_async.ring import Ring
 from fsl_async.server.aggregation import Aggregate, Submission
-from fsl_async.server.contributors import FalseCountError, check_counts, opened_rows
+from fsl_async.server.contributors import Counts, FalseCountError, check_counts, opened_rows, row_counts
 from fsl_async.wire.pieces import Span, piece_digest, spans_of
 from fsl_async.wire.public_part import ALL_ROWS, OpenedRows
 from parties.compute import ComputeLane
@@ -132,7 +132,11 @@ class Computation:
             StorageError: a share is not stored, or evidence could not be.
         """
         rows = await self.opened_rows(effect.counts)
-        self.opened = await conclude(self._start, self._records, self._services, effect, rows)
+        contributors: Mapping[str, Counts] = {}
+        if self._start.config.task.rule == "row-mean":
+            count = partial(row_counts, self._start.config.shape, await self._counts(effect.counts))
+            contributors = await self._services.lane.run(count)
+        self.opened = await conclude(self._start, self._records, self._services, effect, rows, contributors)
         return self.opened
 
     async def opened_rows(self, counts: ssa.Counts) -> OpenedRows:

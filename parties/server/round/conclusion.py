@@ -23,6 +23,7 @@ from fsl_async.foreign_text import shortened
 from fsl_async.merkle import blind_of
 from fsl_async.model_numbers import BeyondDtypeError, with_sum
 from fsl_async.protocols import ssa
+from fsl_async.server.contributors import Counts
 from fsl_async.server.rules import NoWeightError, OwnRuleError, average_and_step, describe_state, own_step
 from fsl_async.server.sum_limits import BeyondNormsError, ExcessError
 from fsl_async.server_rules import OwnRule
@@ -119,9 +120,16 @@ def difference(config: RoundConfig, server: int, state: ssa.Differed) -> str:
 
 
 async def conclude(
-    start: RoundStart, records: RoundRecords, services: RoundServices, effect: ssa.Apply, rows: OpenedRows
+    start: RoundStart,
+    records: RoundRecords,
+    services: RoundServices,
+    effect: ssa.Apply,
+    rows: OpenedRows,
+    contributors: Mapping[str, Counts],
 ) -> OpenedSum:
     """Combine both shares, which are of these rows, and apply the sum or refuse it.
+
+    `contributors` has how many clients each row's sum is of, where the task takes the mean of each row.
 
     A sum that is more than its clients can have contributed is evidence, too.
 
@@ -129,7 +137,7 @@ async def conclude(
         StorageError: a share is not stored, or the evidence could not be.
     """
     made = await OwnResult.read(records.store, records.prefix) if start.config.task.rule == "own" else None
-    apply = partial(apply_sum, start, services.rule) if made is None else partial(_made_before, made)
+    apply = partial(apply_sum, start, services.rule, contributors) if made is None else partial(_made_before, made)
     opened_sum = await _combined(start, records, services, effect, rows)
     work = partial(services.lane.run, partial(_applied, start, apply, len(effect.counted), opened_sum))
     calls_rule = services.rule is not None and made is None
@@ -243,7 +251,7 @@ class Result:
     state: Model
 
 
-def apply_sum(start: RoundStart, rule: OwnRule | None, sums: Sums) -> Result:
+def apply_sum(start: RoundStart, rule: OwnRule | None, contributors: Mapping[str, Counts], sums: Sums) -> Result:
     """Apply a sum as the task says.
 
     Raises:
@@ -262,4 +270,4 @@ def apply_sum(start: RoundStart, rule: OwnRule | None, sums: Sums) -> Result:
     update = dict(sums.update)
     if rule is not None:
         return Result(*own_step(task, rule, start.model, update, start.state, config.number, sums.clients))
-    return Result(*average_and_step(task, start.model, update, start.state, sums.clients))
+    return Result(*average_and_step(task, start.model, update, start.state, sums.clients, contributors))

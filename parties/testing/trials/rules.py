@@ -65,6 +65,13 @@ class Unsteady:
 RULES: Mapping[str, Mapping[str, Any]] = {
     "mean": {"apply": "mean"},
     "weighted mean": {"apply": "weighted-mean", "weights": WEIGHTS},
+    "row mean": {
+        "apply": "row-mean",
+        "security": "verified",
+        "selection": "adaptive",
+        "updates": "any",  # so that trees stand on the updated rows and on no other
+        "alignment": "all",
+    },
     "server rate": {"optimizer": Sgd(0.3)},
     "FedAvgM": {"apply": "mean", "optimizer": Momentum(0.7, momentum=0.9)},
     "FedAdam": {"apply": "weighted-mean", "weights": WEIGHTS, "optimizer": Adam(0.1)},
@@ -141,12 +148,11 @@ def _after(case: Case, report: RoundReport, model: Model, state: Model) -> tuple
             {name: model[name] + sums[name] / 2 for name in model},
             {"rounds": state.get("rounds", np.zeros(1, dtype=np.int64)) + 1},
         )
-    divisor = {"sum": None, "mean": float(len(report.clients))}.get(task.rule, 0.0)
-    divisor = max(float(sums[WEIGHTS][0]), task.largest_weight or 0.0) if divisor == 0.0 else divisor
+    divisors = _divisors(case, report, sums)
     after: Model = {}
     kept: Model = {}
     for name, array in model.items():
-        changes = [float(x) if divisor is None else float(x) / divisor for x in sums[name].flat]
+        changes = [float(x) / float(y) for x, y in zip(sums[name].flat, divisors[name].flat, strict=True)]
         moments = _moments(task, name, array, state)
         stepped = [
             _step(task, float(weight), change, tuple(float(moment.flat[place]) for moment in moments.values()))
@@ -156,6 +162,24 @@ def _after(case: Case, report: RoundReport, model: Model, state: Model) -> tuple
         for place, moment in enumerate(moments, start=1):
             kept[moment] = np.array([step[place] for step in stepped]).reshape(array.shape)
     return after, kept
+
+
+def _divisors(case: Case, report: RoundReport, sums: Sums) -> Sums:
+    """By block, what each weight's sum is divided by: 1 where it is added as it is."""
+    task, by = case.world.task, {name: np.ones_like(total) for name, total in sums.items()}
+    match task.rule:
+        case "mean" | "row-mean":
+            by = {name: np.full_like(total, len(report.clients)) for name, total in sums.items()}
+        case "weighted-mean":
+            weight = max(float(sums[WEIGHTS][0]), task.largest_weight or 0.0)
+            by = {name: np.full_like(total, weight) for name, total in sums.items()}
+    for _, block in task.sparse_blocks() if task.rule == "row-mean" else ():
+        by[block.name][:] = 0
+        for client in report.clients:
+            for plan in case.ledgers[client].plans.get(report.round_id, set()):
+                by[block.name][list(case.ledgers[client].all_plans[plan].rows.get(block.name, ()))] += 1
+        by[block.name][by[block.name] == 0] = 1
+    return by
 
 
 def _moments(task: Task, name: str, array: npt.NDArray[Any], state: Model) -> Model:

@@ -80,7 +80,7 @@ class Oracle:
 
 
 @in_turn("dtype", ["f4", "f8"])
-@in_turn("apply", ["sum", "mean", "weighted-mean"])
+@in_turn("apply", ["sum", "mean", "weighted-mean", "row-mean"])
 @in_turn("optimizer", OPTIMIZERS)
 def test_every_bit_is_what_python_s_floats_give(apply: str, optimizer: Any, dtype: str) -> None:
     if apply == "sum" and optimizer is None:
@@ -96,11 +96,13 @@ def test_every_bit_is_what_python_s_floats_give(apply: str, optimizer: Any, dtyp
     oracles = {name: [Oracle(float(x), optimizer, dtype) for x in array.flat] for name, array in now.items()}
     for clients in (2, 3, 7, 2, 1000):
         summed = update(rng)
-        divisor = {"sum": None, "mean": float(clients), "weighted-mean": float(summed["examples"][0])}[apply]
-        now, state = average_and_step(made, now, summed, state, clients)
+        mean = {"sum": None, "weighted-mean": float(summed["examples"][0])}.get(apply, float(clients))
+        counts = np.array([rng.randint(0, clients) for _ in range(20)], dtype=np.int32)
+        counted = {"items": counts} if apply == "row-mean" else {}
+        now, state = average_and_step(made, now, summed, state, clients, counted)
         for name, weights in oracles.items():
-            for oracle, change in zip(weights, summed[name].flat, strict=True):
-                oracle.step(float(change), divisor)
+            for place, (oracle, change) in enumerate(zip(weights, summed[name].flat, strict=True)):
+                oracle.step(float(change), float(max(counts[place // 3], 1)) if name in counted else mean)
             expected = np.array([oracle.weight for oracle in weights], dtype=dtype)
             assert now[name].tobytes() == expected.tobytes(), f"{name} after {clients} clients"
             assert now[name].dtype == np.dtype(dtype)

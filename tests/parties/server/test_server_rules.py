@@ -69,9 +69,11 @@ def expected(made: Task, rounds: int) -> tuple[dict[str, Any], dict[str, Any]]:
         for name, given in values(place, weighted=True).items():
             rows, change = given if isinstance(given, tuple) else (..., given)
             total[name][rows] += change
+    counts = np.bincount([row for place in range(len(NAMES)) for row in values(place, weighted=True)["items"][0]])
+    counted = {"items": np.pad(counts, (0, 16 - len(counts)))} if made.rule == "row-mean" else {}
     now, state = model(), {}
     for _ in range(rounds):
-        now, state = average_and_step(made, now, total, state, len(NAMES))
+        now, state = average_and_step(made, now, total, state, len(NAMES), counted)
     return now, state
 
 
@@ -89,8 +91,8 @@ async def take_part(client: Client) -> None:
 
 @pytest.mark.parametrize(
     "rule",
-    [{"apply": "mean"}, {"apply": "mean", "optimizer": Momentum(0.5)}, FED_ADAM],
-    ids=["FedAvg", "FedAvgM", "FedAdam"],
+    [{"apply": "mean"}, {"apply": "mean", "optimizer": Momentum(0.5)}, FED_ADAM, {"apply": "row-mean"}],
+    ids=["FedAvg", "FedAvgM", "FedAdam", "mean of each row"],
 )
 async def test_rounds_give_what_the_clear_gives(rule: dict[str, Any]) -> None:
     made = task(**rule)

@@ -360,7 +360,7 @@ size = 3
         ("alignment", '"all", "union"'),
         ("security", '"verified", "semi-honest"'),
         ("participants", '"count", "names"'),
-        ("apply", '"sum", "mean", "weighted-mean", or a function as "module:function"'),
+        ("apply", '"sum", "mean", "weighted-mean", "row-mean", or a function as "module:function"'),
     ],
 )
 def test_a_word_that_a_field_does_not_have_is_answered_with_those_that_it_has(field, allowed, tmp_path):

@@ -39,7 +39,13 @@ def test_the_outcomes_of_unsteady_rules_differ_now_and_then() -> None:
 
 def test_seeds_from_a_million_on_have_rules() -> None:
     tasks = [draw(seed).scenario.task for seed in range(RULED_FROM, RULED_FROM + 60)]
-    assert {task.apply if task.rule != "own" else "own" for task in tasks} == {"sum", "mean", "weighted-mean", "own"}
+    assert {task.apply if task.rule != "own" else "own" for task in tasks} == {
+        "sum",
+        "mean",
+        "weighted-mean",
+        "row-mean",
+        "own",
+    }
     assert not any(task.adds for task in tasks)
     assert draw(RULED_FROM - 1).scenario.task.adds
 
