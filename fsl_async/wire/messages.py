@@ -205,7 +205,7 @@ class Refused(Bare, frozen=True, tag="refused", kw_only=True):
     Also why a connection is about to end; to the other server "busy" says that this one stops as its operator wants.
     """
 
-    reason: Literal["round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "not-drawn", "busy"]
+    reason: Literal["round-closed", "no-session", "conflict", "limit", "malformed", "not-drawn", "busy"]
     explanation: str
     retry_after: Number = 0
 

@@ -24,9 +24,7 @@ from parties.events import EvidenceKind
 from transport import Channel
 from transport.channel import CLOSE_PATIENCE
 
-Reason: TypeAlias = Literal[
-    "round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "not-drawn", "busy"
-]
+Reason: TypeAlias = Literal["round-closed", "no-session", "conflict", "limit", "malformed", "not-drawn", "busy"]
 
 
 def farewell(reason: Reason, party: str, why: object) -> Refused:
