@@ -258,6 +258,10 @@ def _lists() -> dict[str, Any]:
     return {"entries": entries, "packed": packed, "digest": digest(Domain.ROSTER, packed)}
 
 
+LONG = bytes(range(205)) * 5
+"""A part of 1,025 bytes."""
+
+
 def _digests() -> dict[str, Any]:
     return {
         "tags": {domain.name: domain.value.decode() for domain in Domain},
@@ -268,6 +272,7 @@ def _digests() -> dict[str, Any]:
             "parts": [b"abc"],
             "digest": digest(Domain.SALT, b"abc", key=b"key"),
         },
+        "long": {"tag": "fsl.tree", "parts": [b"abc", LONG], "digest": digest(Domain.TREE, b"abc", LONG)},
         "key": {"tag": "fsl.expand", "parts": [b"abc"], "derived": derive_key(Domain.EXPAND, b"abc")},
     }
 

@@ -46,7 +46,7 @@ SETTINGS: Final[Mapping[str, str | int]] = {
     "journal_size_limit": LONGEST_LOG_BYTES,  # of a log that had to become longer
 }
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 """Of the tables below and of what parties write into them; each change of either gets the next number."""
 
 TABLES: Final = """
