@@ -1,7 +1,7 @@
 """The Noise protocol framework, revision 34, sans I/O: who is at the other end, and two keys that nobody else has.
 
-The channel uses Noise_XK_25519_ChaChaPoly_SHA256 and nothing else: the client knows the server's static key beforehand
-and sends its own only to the holder of that key, encrypted with forward secrecy.
+The channel uses Noise_XK_25519_AESGCM_SHA256 and nothing else: the client knows the server's static key beforehand
+and sends its own only to the holder of that key, encrypted with forward secrecy. Why AES: docs/adr/0030.
 
     initiator (client)                         responder (server), whose static key the initiator knows
     e, es, payload          ──────────────→
@@ -16,8 +16,8 @@ Rules kept here:
 - A static key has one form. X25519 takes others for the same key (its highest bit is ignored, and numbers are reduced);
   a client that could come under two would have two places, and the revocation of one would not reach the other.
 - The chaining key never leaves; the handshake hash, which identifies the session, does.
-- PyNaCl's failures (a forged tag, a ciphertext shorter than one, a Diffie-Hellman result of all zeros) become
-  `AuthenticationError`, in `_open` and `_diffie_hellman` alone.
+- What the libraries refuse (a forged tag, a ciphertext shorter than one, a Diffie-Hellman result of all zeros) becomes
+  `AuthenticationError`, in `CipherState.decrypt_into` and `_diffie_hellman` alone.
 - No secret shows in a `repr`.
 
 Section numbers refer to The Noise Protocol Framework, revision 34, https://noiseprotocol.org/noise.html.
@@ -29,14 +29,19 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from nacl import bindings
-from nacl.exceptions import CryptoError
 from nacl.exceptions import RuntimeError as SodiumError
 
 from fsl_async.errors import MisuseError
 from fsl_async.randomness import Randomness
 from transport.errors import AuthenticationError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 KEY_SIZE = 32
 TAG_SIZE = 16
@@ -55,7 +60,7 @@ _LOW_ORDER = frozenset(
 )
 """The coordinates of the points whose order divides 8: with them every secret gives the same result, 0."""
 
-_PROTOCOL_NAME = b"Noise_XK_25519_ChaChaPoly_SHA256"
+_PROTOCOL_NAME = b"Noise_XK_25519_AESGCM_SHA256"
 _INITIATOR, _RESPONDER = True, False
 _PATTERN = ((_INITIATOR, ("e", "es")), (_RESPONDER, ("e", "ee")), (_INITIATOR, ("s", "se")))
 """Section 7.5: who sends which tokens. Of a Diffie-Hellman token the first letter names the initiator's key."""
@@ -88,12 +93,12 @@ class KeyPair:
 
 
 class CipherState:
-    """One direction's key and nonce (section 5.1)."""
+    """One direction's key and nonce (section 5.1); a key's schedule is made once."""
 
-    __slots__ = ("_key", "_nonce")
+    __slots__ = ("_aead", "_nonce")
 
     def __init__(self, key: bytes, nonce: int = 0) -> None:
-        self._key = key
+        self._aead = AESGCM(key)
         self._nonce = nonce
 
     @property
@@ -101,35 +106,50 @@ class CipherState:
         """The nonce of the next ciphertext, which is also the number of ciphertexts so far."""
         return self._nonce
 
-    def encrypt(self, associated: bytes, plaintext: bytes) -> bytes:
-        """Encrypts under the next nonce; the result is 16 bytes longer.
+    def encrypt(self, associated: bytes, plaintext: Buffer) -> bytes:
+        """Returns what `encrypt_into` makes."""
+        ciphertext = bytearray(memoryview(plaintext).nbytes + TAG_SIZE)
+        self.encrypt_into(associated, plaintext, ciphertext)
+        return bytes(ciphertext)
+
+    def decrypt(self, associated: bytes, ciphertext: Buffer) -> bytes:
+        """Returns what `decrypt_into` makes."""
+        plaintext = bytearray(max(0, memoryview(ciphertext).nbytes - TAG_SIZE))
+        self.decrypt_into(associated, ciphertext, plaintext)
+        return bytes(plaintext)
+
+    def encrypt_into(self, associated: bytes, plaintext: Buffer, ciphertext: Buffer) -> None:
+        """Encrypts under the next nonce into a buffer of 16 bytes more than the plaintext, apart from it.
 
         Raises:
             MisuseError: no nonce is left.
         """
-        ciphertext = _seal(self._key, self._usable_nonce(), associated, plaintext)
+        self._aead.encrypt_into(self._usable_nonce(), plaintext, associated, ciphertext)
         self._nonce += 1
-        return ciphertext
 
-    def decrypt(self, associated: bytes, ciphertext: bytes) -> bytes:
-        """Decrypts under the next nonce, which stays the next one if this fails.
+    def decrypt_into(self, associated: bytes, ciphertext: Buffer, plaintext: Buffer) -> None:
+        """Decrypts under the next nonce into a buffer of 16 bytes less than the ciphertext, apart from it.
+
+        If it fails, the nonce stays the next one, and what is in the buffer is nobody's: it must not be read.
 
         Raises:
             AuthenticationError: the ciphertext is not what the other side encrypted at this place.
             MisuseError: no nonce is left.
         """
-        plaintext = _open(self._key, self._usable_nonce(), associated, ciphertext)
+        try:
+            self._aead.decrypt_into(self._usable_nonce(), ciphertext, associated, plaintext)
+        except InvalidTag as error:
+            raise AuthenticationError("decryption failed: altered bytes, or other keys than expected") from error
         self._nonce += 1
-        return plaintext
 
     def rekey(self) -> None:
         """Replaces the key by a one-way function of itself; the nonce runs on (sections 4.2, 11.3)."""
-        self._key = _seal(self._key, _RESERVED_NONCE, b"", bytes(KEY_SIZE))[:KEY_SIZE]
+        self._aead = AESGCM(self._aead.encrypt(_nonce_bytes(_RESERVED_NONCE), bytes(KEY_SIZE), b"")[:KEY_SIZE])
 
-    def _usable_nonce(self) -> int:
+    def _usable_nonce(self) -> bytes:
         if self._nonce >= _RESERVED_NONCE:
             raise MisuseError("all 2^64 - 1 nonces of this key are used; open a new channel")
-        return self._nonce
+        return _nonce_bytes(self._nonce)
 
 
 class _Cleartext:
@@ -150,7 +170,7 @@ class _SymmetricState:
     __slots__ = ("_chaining_key", "_cipher", "digest")
 
     def __init__(self) -> None:
-        self.digest = self._chaining_key = _PROTOCOL_NAME  # as long as a hash, hence not hashed
+        self.digest = self._chaining_key = _PROTOCOL_NAME.ljust(KEY_SIZE, b"\0")  # shorter than a hash, so not hashed
         self._cipher: CipherState | _Cleartext = _Cleartext()
 
     def mix_hash(self, data: bytes) -> None:
@@ -344,19 +364,6 @@ def _diffie_hellman(private: bytes, public: bytes) -> bytes:
         raise AuthenticationError("the other side's X25519 key is a point of low order") from error
 
 
-def _seal(key: bytes, nonce: int, associated: bytes, plaintext: bytes) -> bytes:
-    return bindings.crypto_aead_chacha20poly1305_ietf_encrypt(plaintext, associated, _nonce_bytes(nonce), key)
-
-
-def _open(key: bytes, nonce: int, associated: bytes, ciphertext: bytes) -> bytes:
-    if len(ciphertext) < TAG_SIZE:  # PyNaCl would ask for an array of negative length
-        raise AuthenticationError(f"a ciphertext of {len(ciphertext)} bytes is shorter than its {TAG_SIZE}-byte tag")
-    try:
-        return bindings.crypto_aead_chacha20poly1305_ietf_decrypt(ciphertext, associated, _nonce_bytes(nonce), key)
-    except CryptoError as error:
-        raise AuthenticationError("decryption failed: altered bytes, or other keys than expected") from error
-
-
 def _nonce_bytes(nonce: int) -> bytes:
-    """32 zero bits, then the counter, little-endian (section 12.3)."""
-    return bytes(4) + nonce.to_bytes(8, "little")
+    """32 zero bits, then the counter, big-endian (section 12.4)."""
+    return nonce.to_bytes(12, "big")

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from transport.errors import ForeignPeerError, KindMismatchError, RoleMismatchError, VersionMismatchError
 
 MAGIC = b"\x1fFS\n"
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 PREAMBLE_SIZE = 8
 
 _DOMAIN = b"fsl-async channel prologue\0"
