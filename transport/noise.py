@@ -29,7 +29,6 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -40,13 +39,12 @@ from fsl_async.errors import MisuseError
 from fsl_async.randomness import Randomness
 from transport.errors import AuthenticationError
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
 KEY_SIZE = 32
 TAG_SIZE = 16
 
 _RESERVED_NONCE = 2**64 - 1
+
+Bytes = bytes | bytearray | memoryview
 
 _PRIME = 2**255 - 19
 _LOW_ORDER = frozenset(
@@ -106,19 +104,19 @@ class CipherState:
         """The nonce of the next ciphertext, which is also the number of ciphertexts so far."""
         return self._nonce
 
-    def encrypt(self, associated: bytes, plaintext: Buffer) -> bytes:
+    def encrypt(self, associated: bytes, plaintext: Bytes) -> bytes:
         """Returns what `encrypt_into` makes."""
-        ciphertext = bytearray(memoryview(plaintext).nbytes + TAG_SIZE)
+        ciphertext = bytearray(len(plaintext) + TAG_SIZE)
         self.encrypt_into(associated, plaintext, ciphertext)
         return bytes(ciphertext)
 
-    def decrypt(self, associated: bytes, ciphertext: Buffer) -> bytes:
+    def decrypt(self, associated: bytes, ciphertext: Bytes) -> bytes:
         """Returns what `decrypt_into` makes."""
-        plaintext = bytearray(max(0, memoryview(ciphertext).nbytes - TAG_SIZE))
+        plaintext = bytearray(max(0, len(ciphertext) - TAG_SIZE))
         self.decrypt_into(associated, ciphertext, plaintext)
         return bytes(plaintext)
 
-    def encrypt_into(self, associated: bytes, plaintext: Buffer, ciphertext: Buffer) -> None:
+    def encrypt_into(self, associated: bytes, plaintext: Bytes, ciphertext: bytearray | memoryview) -> None:
         """Encrypts under the next nonce into a buffer of 16 bytes more than the plaintext, apart from it.
 
         Raises:
@@ -127,7 +125,7 @@ class CipherState:
         self._aead.encrypt_into(self._usable_nonce(), plaintext, associated, ciphertext)
         self._nonce += 1
 
-    def decrypt_into(self, associated: bytes, ciphertext: Buffer, plaintext: Buffer) -> None:
+    def decrypt_into(self, associated: bytes, ciphertext: Bytes, plaintext: bytearray | memoryview) -> None:
         """Decrypts under the next nonce into a buffer of 16 bytes less than the ciphertext, apart from it.
 
         If it fails, the nonce stays the next one, and what is in the buffer is nobody's: it must not be read.

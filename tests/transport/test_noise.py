@@ -12,6 +12,7 @@ from transport.noise import CipherState, HandshakeState, KeyPair
 
 XK = "Noise_XK_25519_AESGCM_SHA256"
 
+
 def side_of(vector, side):
     def figure(name):
         return bytes.fromhex(vector[f"{side}_{name}"])
