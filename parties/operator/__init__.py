@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from parties.operator.log import Form, Log
 from parties.operator.observer import OperatorObserver, ObserverSetup, Place
-from parties.operator.overview import OneTask, OperatedProcess, OperatedTask, Overview
+from parties.operator.overview import OperatedProcess, OperatedTask, Overview
 from parties.operator.server import serve_operator
 
 __all__ = [
     "Form",
     "Log",
     "ObserverSetup",
-    "OneTask",
     "OperatedProcess",
     "OperatedTask",
     "OperatorObserver",

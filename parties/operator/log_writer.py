@@ -32,26 +32,16 @@ class LogWriter(Protocol):
         """Wait a short time until all lines are written; further lines may follow."""
 
 
-class _NullWriter:
-    """Discards lines, because there is no stream to write to."""
-
-    def write(self, line: str) -> bool:
-        """Discard a line."""
-        return True
-
-    def finish(self) -> None:
-        """Do nothing: no line waits."""
-
-
 class _MemoryWriter:
-    """Writes to a stream in memory."""
+    """Writes to a stream in memory, or nowhere where there is none."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
 
     def write(self, line: str) -> bool:
         """Write a line."""
-        self._stream.write(line)
+        if self._stream is not None:
+            self._stream.write(line)
         return True
 
     def finish(self) -> None:
@@ -59,11 +49,7 @@ class _MemoryWriter:
 
 
 class ThreadedWriter:
-    """Writes to a file, pipe or terminal in a thread of its own.
-
-    Args:
-        descriptor: the file's descriptor.
-    """
+    """Writes to a file, pipe or terminal in a thread of its own."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -111,11 +97,9 @@ class ThreadedWriter:
 
 def writer_for(stream: TextIO | None) -> LogWriter:
     """The writer for a stream, which may be None or closed."""
-    if stream is None:
-        return _NullWriter()
     try:
-        return ThreadedWriter(stream.fileno())
+        return _MemoryWriter(None) if stream is None else ThreadedWriter(stream.fileno())
     except (AttributeError, UnsupportedOperation):
         return _MemoryWriter(stream)
     except ValueError:  # it is closed
-        return _NullWriter()
+        return _MemoryWriter(None)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final, get_args
 
 import msgspec
@@ -70,26 +71,8 @@ PROCESS_WARNINGS: Final = "fsl_warnings"
 """The metric that counts a process's warnings, without the label `task`, besides those of tasks."""
 
 
-class _Label:
-    """Maps a value to itself if a label may take it, otherwise to "other"."""
-
-    def __init__(self, values: Iterable[str]) -> None:
-        self._values = frozenset(values)
-
-    def __call__(self, value: str) -> str:
-        return value if value in self._values else OTHER
-
-
 class Metrics:
-    """The metrics of one task, or of a process with several.
-
-    Args:
-        server: the server's name.
-        task: the task's name.
-
-    Attributes:
-        registry: the Prometheus registry of this server alone.
-    """
+    """The metrics of one task, or of a process with several, in a `registry` of their own."""
 
     def __init__(self, server: str, task: str) -> None:
         self.registry = registry = CollectorRegistry()
@@ -139,11 +122,6 @@ class Metrics:
         for name in get_args(TaskState):
             self._health.task.labels(name).set(name == state)
 
-    def scrape(self, status: ServerStatus) -> bytes:
-        """All metrics in Prometheus' text format, with gauges set from this status: those of a process's only task."""
-        self.show(status)
-        return exposed(self, [(status.task, self)])
-
 
 def exposed(process: Metrics, tasks: Sequence[tuple[str, Metrics]]) -> bytes:
     """All metrics of a process and its tasks in Prometheus' text format.
@@ -161,17 +139,7 @@ def exposed(process: Metrics, tasks: Sequence[tuple[str, Metrics]]) -> bytes:
         for family in metrics.registry.collect():
             if not family.name.startswith(PROCESS_WIDE):
                 _add(found, family, {"task": task})
-    return generate_latest(_Families(found.values()))  # all that it uses is `collect`
-
-
-class _Families:
-    """Metrics that have been collected."""
-
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = list(families)
-
-    def collect(self) -> list[Metric]:
-        return self._families
+    return generate_latest(SimpleNamespace(collect=found.values))  # all that it uses
 
 
 def _add(found: dict[str, Metric], family: Metric, labels: dict[str, str]) -> None:
@@ -229,7 +197,6 @@ class _Clients:
         self._excluded = Counter(
             "fsl_clients_excluded", "Clients not counted, over all rounds.", ["reason"], registry=registry
         )
-        self._exclusion = _Label(EXCLUSIONS)
         for reason in EXCLUSIONS:
             self._excluded.labels(reason)
 
@@ -238,7 +205,7 @@ class _Clients:
             report = event.past.report
             self._counted.inc(len(report.clients))
             for reason in report.excluded.values():
-                self._excluded.labels(self._exclusion(reason)).inc()
+                self._excluded.labels(reason if reason in EXCLUSIONS else OTHER).inc()
 
 
 class _Traffic:
@@ -292,7 +259,7 @@ class _Events:
             events.Violated: get_args(events.EvidenceKind),
         }
         errors = {events.ConnectionFailed: tuple(each.__name__ for each in _all_kinds(FslError))}
-        self._labels = {event: _Label(values) for event, values in (labels | errors).items()}
+        self._labels = {event: frozenset(values) for event, values in (labels | errors).items()}
         self._counters: dict[type[events.ServerEvent], Counter] = {}
         for event in events.ServerEvent.__subclasses__():
             if event.counter:
@@ -302,10 +269,13 @@ class _Events:
                     counter.labels(value)
 
     def hear(self, event: events.ServerEvent) -> None:
-        if event.counter:
-            kind, field = type(event), event.counter[2]
-            counter = self._counters[kind]
-            (counter.labels(self._labels[kind](getattr(event, field))) if field else counter).inc()
+        if not event.counter:
+            return
+        counter, field = self._counters[type(event)], event.counter[2]
+        if field:
+            value = getattr(event, field)
+            counter = counter.labels(value if value in self._labels[type(event)] else OTHER)
+        counter.inc()
 
 
 class _Notes(Collector):

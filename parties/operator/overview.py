@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from fsl_async.errors import MisuseError
 from parties.operator.observer import OperatorObserver
 from parties.status import HostedTaskStatus, PastRound, ServerStatus
 
@@ -116,38 +115,3 @@ class OperatedProcess(Protocol):
         Raises:
             MisuseError: it is running, or its settings cannot be used.
         """
-
-
-class OneTask:
-    """A process that runs one server, whose task begins and ends with it.
-
-    Args:
-        observer: what hears its events.
-        overview: the server.
-    """
-
-    def __init__(self, observer: OperatorObserver, overview: Overview) -> None:
-        self.observer = observer
-        self.overview = overview
-        self.name = observer.setup.task
-
-    @property
-    def process(self) -> OperatorObserver:
-        """See `OperatedProcess`."""
-        return self.observer.process
-
-    def tasks(self) -> Sequence[OperatedTask]:
-        """See `OperatedProcess`."""
-        return [self]
-
-    def standing(self) -> HostedTaskStatus:
-        """See `OperatedTask`."""
-        return HostedTaskStatus(state="running", digest="", store="")
-
-    async def drain(self, name: str) -> None:
-        """See `OperatedProcess`."""
-        raise MisuseError("this server ends with its task: stop its process")
-
-    async def start(self, name: str) -> None:
-        """See `OperatedProcess`."""
-        raise MisuseError(f"task {name!r} is running")

@@ -34,7 +34,7 @@ async def serve_operator(
     """Serve the operator port until cancelled.
 
     Args:
-        operated: the server's process; `OneTask` is that of a server by itself.
+        operated: the server's process.
         address: host:port; everybody who can connect to it can read, so it should be a loopback address.
         token_file: the file into which the token is written for as long as this runs; changes need the token.
         hosts: names by which requests may address this host, besides IP addresses and localhost.

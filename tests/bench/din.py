@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import trio
 
+from examples.paper.efficiency.printed import PrintedTime
 from examples.secagg.party_clock import CLIENT, SERVERS, PartyClock
 from fsl_async import Dense, Ring, Sparse, Task
-from fsl_async.costs.paper import PrintedTime
 from fsl_async.errors import FslError
 from fsl_async.geometry import geometry_of
 from fsl_async.wire.public_part import dense_bytes

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from fsl_async.costs.paper import evaluation_time
+from examples.paper.efficiency.printed import evaluation_time
 from parties.commands.bench.machine import cores, run_all
 from parties.commands.bench.workload import Case, aggregate, client_of
 from tests.bench.alone import server_alone

@@ -15,9 +15,9 @@ from functools import partial
 
 import numpy as np
 
+from examples.paper.efficiency.printed import PrintedTime
 from fsl_async import kernels
 from fsl_async.client.planting import ForestTrees, MasterSeeds, plant
-from fsl_async.costs.paper import PrintedTime
 from fsl_async.derivation import expansion_keys, forest_roots
 from fsl_async.geometry import SEGMENTS
 from fsl_async.randomness import SeededSource

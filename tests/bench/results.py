@@ -15,7 +15,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from fsl_async.costs.paper import PrintedTime
+from examples.paper.efficiency.printed import PrintedTime
 from parties.commands.report import VERSION, Format, Report
 from tests.bench.measures import Spread
 

@@ -14,8 +14,8 @@ from time import perf_counter
 
 import numpy as np
 
+from examples.paper.efficiency.printed import PrintedTime, evaluation_time
 from fsl_async.client.planting import plant
-from fsl_async.costs.paper import PrintedTime, evaluation_time
 from fsl_async.errors import FslError
 from fsl_async.randomness import SeededSource
 from fsl_async.server.aggregation import Submission, split_share

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from examples.paper.efficiency.printed import PrintedTime
 from fsl_async import kernels
-from fsl_async.costs.paper import PrintedTime
 from fsl_async.errors import FslError, MisuseError
 from parties.commands.bench.machine import run_all
 from parties.commands.bench.workload import Case, expected

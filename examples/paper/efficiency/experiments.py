@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from examples.paper.cells import Cell, Experiment
 from examples.paper.efficiency import communication, computation, din, hashing, sections
-from fsl_async.costs.paper import SCALE_FACTORS
+from examples.paper.efficiency.printed import SCALE_FACTORS
 
 _SEEDS = {2**5: 20_000, 2**7: 20_000, 2**10: 2_000, 2**15: 100, 2**20: 5, 2**25: 1}
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from examples.paper.cells import Results
-from examples.paper.efficiency.printed import AGGREGATION, GENERATION
-from fsl_async.costs.paper import EVALUATION
+from examples.paper.efficiency.printed import AGGREGATION, EVALUATION, GENERATION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,16 +10,18 @@ from examples.paper.cells import Picture, Results, Section, Values
 from examples.paper.efficiency import pictures
 from examples.paper.efficiency.printed import (
     AGGREGATION,
+    BIN_SIZES,
+    EVALUATION,
     GENERATION,
-    MEBIBYTE,
     NIU_BYTES,
     NIU_PSU_BYTES,
     PAPER_DENSE,
     PAPER_SPARSE,
+    SCALE_FACTORS,
     TRIVIAL,
 )
 from examples.paper.markdown import ABSENT, power, table
-from fsl_async.costs.paper import BIN_SIZES, EVALUATION, SCALE_FACTORS, TABLE, Formula
+from fsl_async.costs.paper import MEBIBYTE, TABLE, Formula
 
 SIZES = (2**10, 2**15, 2**20)
 SEVERAL = 2**10

@@ -5,12 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from examples.paper.cells import Results, Values
 from examples.paper.efficiency import communication, computation, din, hashing, sections
 from examples.paper.efficiency.experiments import EXPERIMENTS
-from fsl_async.costs.paper import SCALE_FACTORS
+from examples.paper.efficiency.printed import BIN_SIZES, EVALUATION, SCALE_FACTORS, PrintedTime, evaluation_time
 
 
 def computed(compute: Any, **parameters: Any) -> Values:
@@ -71,3 +72,25 @@ def test_where_the_trivial_protocol_is_cheaper_it_is_bold():
     text = sections.communication(results).text
     assert "| 1.000 | 2.000 | **0.500** |" in text
     assert "| 1.000 | 2.000 | 4.000 |" in text
+
+
+def test_a_misplaced_time_of_the_paper_is_compared_with_as_what_it_can_have_been_at_most() -> None:
+    assert EVALUATION[2**10][0.3] == EVALUATION[2**20][0.1] == 7.532  # the same figure twice
+    assert evaluation_time(2**20, 104_858) == PrintedTime(0.98, at_most=True)
+    assert evaluation_time(2**15, 3277) == PrintedTime(0.124, at_most=True)
+    assert evaluation_time(2**10, 103) == PrintedTime(0.012)
+    assert evaluation_time(2**20, 10_486) is None
+    assert evaluation_time(2**11, 205) is None
+
+
+def test_the_papers_bin_sizes_are_three_times_the_load_of_one_hash() -> None:
+    draw = np.random.default_rng(9)
+    for rows, cells in BIN_SIZES.items():
+        assert all(printed % 3 == 0 for printed in cells.values())
+        for fraction, printed in cells.items() if rows <= 2**20 else ():
+            bins = round(SCALE_FACTORS[rows] * fraction * rows)
+            loads = [np.bincount(draw.integers(0, bins, rows), minlength=bins) for _ in range(3)]
+            fullest = [load.max() for load in loads]
+            assert min(fullest) * 0.75 <= printed / 3 <= max(fullest) * 1.25, (rows, fraction)
+            if rows == 2**20:
+                assert sum(loads).max() < 0.91 * printed, (rows, fraction)

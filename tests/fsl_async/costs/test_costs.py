@@ -13,17 +13,7 @@ from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.costs import message_sizes as costs
 from fsl_async.costs.alone import retrieval_round, union_round
 from fsl_async.costs.message_sizes import Setting, Traffic
-from fsl_async.costs.paper import (
-    BIN_SIZES,
-    EVALUATION,
-    MEBIBYTE,
-    RATES,
-    SCALE_FACTORS,
-    TABLE,
-    Formula,
-    PrintedTime,
-    evaluation_time,
-)
+from fsl_async.costs.paper import MEBIBYTE, RATES, TABLE, Formula
 from fsl_async.costs.variants import Name, Question, build, largest_select, union_bytes
 from fsl_async.geometry import geometry_of
 from fsl_async.union import UnionBlock, pack_union
@@ -469,28 +459,6 @@ def test_the_papers_rates() -> None:
 def test_the_papers_hint_is_one_of_every_bin() -> None:
     assert Formula().hint_bits(1000) == 1.25 * 1000 * 128
     assert Formula().trivial_bits(2**20) / 8 / MEBIBYTE == pytest.approx(16, abs=1e-4)
-
-
-def test_a_misplaced_time_of_the_paper_is_compared_with_as_what_it_can_have_been_at_most() -> None:
-    assert EVALUATION[2**10][0.3] == EVALUATION[2**20][0.1] == 7.532  # the same figure twice
-    assert evaluation_time(2**20, 104_858) == PrintedTime(0.98, at_most=True)
-    assert evaluation_time(2**15, 3277) == PrintedTime(0.124, at_most=True)
-    assert evaluation_time(2**10, 103) == PrintedTime(0.012)
-    assert evaluation_time(2**20, 10_486) is None
-    assert evaluation_time(2**11, 205) is None
-
-
-def test_the_papers_bin_sizes_are_three_times_the_load_of_one_hash() -> None:
-    draw = np.random.default_rng(9)
-    for rows, cells in BIN_SIZES.items():
-        assert all(printed % 3 == 0 for printed in cells.values())
-        for fraction, printed in cells.items() if rows <= 2**20 else ():
-            bins = round(SCALE_FACTORS[rows] * fraction * rows)
-            loads = [np.bincount(draw.integers(0, bins, rows), minlength=bins) for _ in range(3)]
-            fullest = [load.max() for load in loads]
-            assert min(fullest) * 0.75 <= printed / 3 <= max(fullest) * 1.25, (rows, fraction)
-            if rows == 2**20:
-                assert sum(loads).max() < 0.91 * printed, (rows, fraction)
 
 
 @pytest.mark.parametrize("sample", [4, 16, 0.1, 1.0])

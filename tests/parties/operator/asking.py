@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,21 +10,12 @@ import h11
 import trio
 from trio.testing import memory_stream_pair
 
-from parties.operator import OneTask, OperatorObserver, Overview
 from parties.operator.http import HttpLimits, serve_connection
 from parties.operator.resources import Resources
 from parties.operator.token import OperatorToken
-from tests.parties.operator.stage import Stage
+from tests.parties.operator.stage import Host, OneTask, Stage
 
 LIMITS = HttpLimits()
-
-
-@dataclass(frozen=True)
-class Operated:
-    """A real server and its observer."""
-
-    server: Overview
-    observer: OperatorObserver
 
 
 class Port:
@@ -36,14 +26,13 @@ class Port:
         token: the operator's, as a header.
     """
 
-    def __init__(self, stage: Stage | Operated | None = None, *hosts: str) -> None:
+    def __init__(self, stage: Stage | OneTask | None = None, *hosts: str) -> None:
         self.stage = stage or Stage()
-        overview = stage.server if isinstance(stage, Operated) else self.stage
         token = OperatorToken()
         with TemporaryDirectory() as folder:
             token.write(Path(folder, "token"))
             self.token = f"Bearer {Path(folder, 'token').read_text(encoding='ascii').strip()}"
-        self.resources = Resources(OneTask(self.stage.observer, overview), token, hosts)
+        self.resources = Resources(Host(self.stage), token, hosts)
 
     async def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], bytes]:
         """One request on a connection of its own, through all of HTTP."""

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import trio
 
-from parties.operator import Log, OneTask, serve_operator
+from parties.operator import Log, serve_operator
 from tests.parties.operator.browser import Browser, browser
-from tests.parties.operator.stage import Stage, play_computing, play_day
+from tests.parties.operator.stage import Host, Stage, play_computing, play_day
 
 PICTURES = {
     "operator-page.png": (1080, 900, "light", "collect"),
@@ -28,9 +28,7 @@ async def take(folder: Path) -> None:
         play_day(stage)
     with tempfile.TemporaryDirectory() as scratch:
         async with trio.open_nursery() as nursery:
-            address = await nursery.start(
-                partial(serve_operator, OneTask(stage.observer, stage), "127.0.0.1:0", Path(scratch) / "token")
-            )
+            address = await nursery.start(partial(serve_operator, Host(stage), "127.0.0.1:0", Path(scratch) / "token"))
             with browser(Path(scratch)) as window:
                 for step in ("collect", "compute"):
                     if step == "compute":

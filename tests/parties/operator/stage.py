@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import dataclass
 
 import msgspec
 
@@ -12,13 +13,15 @@ from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError
 from fsl_async.protocols import ssa
 from parties import events
-from parties.operator import Log, ObserverSetup, OneTask, OperatorObserver, Place
+from parties.operator import Log, ObserverSetup, OperatorObserver, Overview, Place
+from parties.operator.metrics import exposed
 from parties.outcome import Aborted, Done, RoundReport
 from parties.server.round.waiting import Measured
 from parties.status import (
     BlobsStatus,
     EngineStatus,
     Fingerprints,
+    HostedTaskStatus,
     Note,
     PastRound,
     RoundStatus,
@@ -127,6 +130,12 @@ class Stage:
             blobs=self.blobs,
             engine=self.engine,
         )
+
+    def scrape(self) -> str:
+        """All metrics in Prometheus' text format."""
+        metrics = self.observer.metrics
+        metrics.show(self.status())
+        return exposed(metrics, [(self.task, metrics)]).decode()
 
     def _measured_run(self) -> RoundStatus | None:
         if self.running is None:
@@ -256,12 +265,27 @@ class Stage:
         return self.running
 
 
-class Host:
-    """A process with several tasks, each a stage."""
+@dataclass(frozen=True)
+class OneTask:
+    """A task that runs for as long as its process."""
 
-    def __init__(self, *stages: Stage) -> None:
-        self.process = stages[0].observer
-        self._tasks = [OneTask(stage.observer, stage) for stage in stages]
+    observer: OperatorObserver
+    overview: Overview
+
+    @property
+    def name(self) -> str:
+        return self.observer.setup.task
+
+    def standing(self) -> HostedTaskStatus:
+        return HostedTaskStatus(state="running", digest="", store="")
+
+
+class Host:
+    """A process with one task or several."""
+
+    def __init__(self, *tasks: Stage | OneTask) -> None:
+        self._tasks = [OneTask(task.observer, task) if isinstance(task, Stage) else task for task in tasks]
+        self.process = self._tasks[0].observer
 
     def tasks(self) -> list[OneTask]:
         return self._tasks

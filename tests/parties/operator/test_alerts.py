@@ -95,6 +95,6 @@ def test_each_alert_fires_once_and_none_while_all_is_well(tmp_path):
 def test_a_series_that_an_alert_counts_is_there_before_its_first_event():
     """Prometheus sees no increase in a series that begins at 1."""
     stage = Stage()
-    text = stage.observer.metrics.scrape(stage.status()).decode()
+    text = stage.scrape()
     for name in ("fsl_warnings_total", "fsl_violations_total", "fsl_rounds_total", "fsl_clients_excluded_total"):
         assert re.search(rf"^{name}{{.*}} 0\.0$", text, re.MULTILINE), name

@@ -22,7 +22,7 @@ def exposed() -> set[str]:
     stage = Stage()
     for event in SAMPLES:
         stage.observer.metrics.hear(event)
-    text = stage.observer.metrics.scrape(stage.status()).decode()
+    text = stage.scrape()
     families = [family for family in text_string_to_metric_families(text) if not family.name.endswith("_created")]
     return {family.name + {"counter": "_total"}.get(family.type, "") for family in families}
 

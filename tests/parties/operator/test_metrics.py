@@ -29,12 +29,12 @@ def stage():
 
 
 def sample(stage: Stage, name: str, **labels: str) -> float | None:
-    stage.observer.metrics.scrape(stage.status())
+    stage.scrape()
     return stage.observer.metrics.registry.get_sample_value(name, labels)
 
 
 def label_sets(stage: Stage) -> dict[str, set[tuple]]:
-    text = stage.observer.metrics.scrape(stage.status()).decode()
+    text = stage.scrape()
     found: dict[str, set[tuple]] = {}
     for family in text_string_to_metric_families(text):
         for each in family.samples:
@@ -56,11 +56,11 @@ WORKERS = (
 @pytest.mark.parametrize(("play", "lines"), [(play_blobs, BLOBS), (play_workers, WORKERS)])
 def test_blobs_and_workers_are_counted_and_none_is_named(play, lines):
     stage = Stage()
-    text = stage.observer.metrics.scrape(stage.status()).decode()
+    text = stage.scrape()
     name = "fsl_blobs_bytes" if play is play_blobs else "fsl_workers"
     assert f'{name}{{task="goods"}} NaN' in text
     play(stage)
-    text = stage.observer.metrics.scrape(stage.status()).decode()
+    text = stage.scrape()
     for line in lines:
         assert line.replace("{}", '{task="goods"}') in text, line
     assert "fsl-5f" not in text
@@ -189,7 +189,7 @@ def test_labels_stay_few_whatever_strangers_send(stage):
 
 def test_no_client_and_no_address_is_in_the_metrics(stage):
     play_day(stage, rounds=3)
-    text = stage.observer.metrics.scrape(stage.status()).decode()
+    text = stage.scrape()
     for name in (NASTY, "alice", "phone-", "203.0.113.9"):
         assert name not in text
 
@@ -203,7 +203,7 @@ def test_two_servers_in_one_process_count_apart():
 
 def test_the_text_is_what_prometheus_parses_and_every_metric_says_what_it_is(stage):
     play_day(stage, rounds=2)
-    families = list(text_string_to_metric_families(stage.observer.metrics.scrape(stage.status()).decode()))
+    families = list(text_string_to_metric_families(stage.scrape()))
     ours = [family for family in families if family.name.startswith("fsl_")]
     assert len(ours) > 20
     assert all(family.documentation.endswith(".") for family in ours)

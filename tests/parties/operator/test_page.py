@@ -17,7 +17,7 @@ import trio
 from fsl_async.errors import StorageError
 from fsl_async.protocols import ssa
 from parties.events import Warned
-from parties.operator import OneTask, serve_operator
+from parties.operator import serve_operator
 from parties.operator.metrics import EXCLUSIONS
 from tests import ROOT
 from tests.parties.operator.browser import MISSING, Browser, browser
@@ -27,6 +27,7 @@ from tests.parties.operator.stage import (
     NASTY,
     NOTE,
     Host,
+    OneTask,
     Stage,
     play_blobs,
     play_computing,
@@ -57,9 +58,7 @@ def stage():
 async def page(window: Browser, stage: Stage, tmp_path: Path) -> AsyncGenerator[str, None]:
     """The stage's page, open in the window; whatever it asks for and complains of is checked at the end."""
     async with trio.open_nursery() as nursery:
-        address = await nursery.start(
-            partial(serve_operator, OneTask(stage.observer, stage), "127.0.0.1:0", tmp_path / "token")
-        )
+        address = await nursery.start(partial(serve_operator, Host(stage), "127.0.0.1:0", tmp_path / "token"))
         await trio.to_thread.run_sync(window.open, f"http://{address}/")
         await see(window, "document.getElementById('live').textContent === 'live'")
         yield address
@@ -264,7 +263,7 @@ async def test_a_row_unfolds_by_keyboard_and_stays_so_when_rounds_are_added(wind
 async def test_a_lost_server_is_seen_and_found_again(window, stage, tmp_path):
     stage.meet_peer()
     async with trio.open_nursery() as nursery:
-        port = partial(serve_operator, OneTask(stage.observer, stage))
+        port = partial(serve_operator, Host(stage))
         async with trio.open_nursery() as first:
             address = await first.start(partial(port, "127.0.0.1:0", tmp_path / "token"))
             await trio.to_thread.run_sync(window.open, f"http://{address}/")
@@ -287,9 +286,7 @@ async def test_rounds_that_cannot_be_read_are_asked_for_again(window, stage, tmp
     async with trio.open_nursery() as nursery:
         with monkeypatch.context() as broken:
             broken.setattr(stage, "past_rounds", fail)
-            address = await nursery.start(
-                partial(serve_operator, OneTask(stage.observer, stage), "127.0.0.1:0", tmp_path / "token")
-            )
+            address = await nursery.start(partial(serve_operator, Host(stage), "127.0.0.1:0", tmp_path / "token"))
             await trio.to_thread.run_sync(window.open, f"http://{address}/")
             await see(window, f"{text('#live')} === 'past rounds cannot be read'")
         stage.meet_peer()
@@ -304,8 +301,8 @@ async def test_a_round_of_real_servers_is_seen_from_collecting_to_done(window, t
         net = Observed(paper.log)
         async with trio.open_nursery() as nursery:
             await nursery.start(net.run)
-            desk = OneTask(net.observers[0], net.servers[0])
-            address = await nursery.start(partial(serve_operator, desk, "127.0.0.1:0", tmp_path / "token"))
+            host = Host(OneTask(net.observers[0], net.servers[0]))
+            address = await nursery.start(partial(serve_operator, host, "127.0.0.1:0", tmp_path / "token"))
             await trio.to_thread.run_sync(window.open, f"http://{address}/")
             await see(window, f"{text('#steps .now .step')} === 'collect'")
             await see(window, f"{text('#state')}.includes('2 more clients are needed.')")

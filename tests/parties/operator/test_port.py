@@ -13,12 +13,12 @@ import pytest
 import trio
 
 from fsl_async.errors import MisuseError, StorageError
-from parties.operator import OneTask, serve_operator
+from parties.operator import serve_operator
 from parties.operator.http import HttpLimits
 from parties.operator.token import OperatorToken, read_operator_token, written_token
 from parties.storage.store import DiskFullError
 from tests.parties.operator.asking import everything
-from tests.parties.operator.stage import Stage
+from tests.parties.operator.stage import Host, Stage
 from transport import UnreachableError
 
 # ---- on sockets
@@ -27,7 +27,7 @@ from transport import UnreachableError
 @asynccontextmanager
 async def serving(stage: Stage, token: Path, address: str = "127.0.0.1:0", **settings) -> AsyncGenerator[str, None]:
     async with trio.open_nursery() as nursery:
-        yield await nursery.start(partial(serve_operator, OneTask(stage.observer, stage), address, token, **settings))
+        yield await nursery.start(partial(serve_operator, Host(stage), address, token, **settings))
         nursery.cancel_scope.cancel()
 
 
@@ -128,7 +128,7 @@ async def test_on_a_full_disk_all_is_shown_and_the_token_is_written_when_there_i
 
 
 async def _shown(stage: Stage, path: Path, *, task_status: trio.TaskStatus[str]) -> None:
-    await serve_operator(OneTask(stage.observer, stage), "127.0.0.1:0", path, task_status=task_status)
+    await serve_operator(Host(stage), "127.0.0.1:0", path, task_status=task_status)
 
 
 def test_a_token_that_cannot_be_used_says_why(tmp_path):

@@ -21,8 +21,9 @@ from parties.server.peer.link import PeerLink
 from parties.simulation.network import Network
 from parties.simulation.scheduling import seeded_scheduling
 from tests.parties.operator import probes
-from tests.parties.operator.asking import Operated, Port
+from tests.parties.operator.asking import Port
 from tests.parties.operator.paper import Paper
+from tests.parties.operator.stage import OneTask
 
 SEED = 20
 ROWS = (91_337, 77_551, 68_493)
@@ -53,7 +54,7 @@ class Observed(Network):
 
     def port(self, index: int) -> Port:
         """What an operator of a server asks."""
-        return Port(Operated(self.servers[index], self.observers[index]))
+        return Port(OneTask(self.observers[index], self.servers[index]))
 
 
 @contextmanager

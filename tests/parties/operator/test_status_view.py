@@ -21,7 +21,7 @@ from fsl_async.errors import ChannelError, MisuseError
 from parties.commands import operating as commands
 from parties.commands.application import app
 from parties.deployment.operator_port import operator_port
-from parties.operator import OneTask, serve_operator
+from parties.operator import serve_operator
 from parties.operator.answers import (
     RoundsAnswer,
     StatusAnswer,
@@ -35,7 +35,7 @@ from parties.operator.queries import OperatorPort
 from parties.operator.terminal import as_text, round_screen, rounds_table, status_screen, watch
 from parties.status import RoundSummary
 from tests.parties.operator.paper import Paper
-from tests.parties.operator.stage import NASTY, Stage, play_blobs, play_day, play_workers
+from tests.parties.operator.stage import NASTY, Host, Stage, play_blobs, play_day, play_workers
 from transport import ForeignPeerError, UnreachableError
 
 
@@ -49,7 +49,7 @@ def stage() -> Iterator[Stage]:
 @asynccontextmanager
 async def serving(stage: Stage, token: Path) -> AsyncGenerator[str, None]:
     async with trio.open_nursery() as nursery:
-        yield await nursery.start(partial(serve_operator, OneTask(stage.observer, stage), "127.0.0.1:0", token))
+        yield await nursery.start(partial(serve_operator, Host(stage), "127.0.0.1:0", token))
         nursery.cancel_scope.cancel()
 
 
@@ -212,7 +212,7 @@ async def test_the_live_view_follows_the_server_and_outlives_its_restart(stage, 
             await shows("1 rounds done")
         await shows("the server does not answer")
         async with trio.open_nursery() as again:
-            await again.start(partial(serve_operator, OneTask(stage.observer, stage), address, tmp_path / "token"))
+            await again.start(partial(serve_operator, Host(stage), address, tmp_path / "token"))
             stage.open_round(2)
             await shows("● collect")
             again.cancel_scope.cancel()

@@ -19,7 +19,7 @@ from parties.files.models import load_model
 from parties.identity.keys import Identity, PublicIdentity, read_private
 from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook, add_tokens, read_token
-from parties.operator import Log, ObserverSetup, OneTask, OperatorObserver
+from parties.operator import Log, ObserverSetup, OperatorObserver
 from parties.operator.http import HttpLimits, serve_connection
 from parties.operator.resources import Resources
 from parties.operator.token import OperatorToken
@@ -29,6 +29,7 @@ from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.task_file import Deployment
 from parties.settings.writing import write_deployment
 from parties.status import Fingerprints, PastRound, RoundTimes, ServerStatus
+from tests.parties.operator.stage import Host, OneTask
 
 from .parser import HEAVY, SLOW, Parser
 from .samples import ALICE, REPORT, SERVERS, TASK, Script, key, workplace
@@ -181,7 +182,7 @@ class _Opens(OperatorToken):
 @cache
 def _resources() -> Resources:
     log = Log("S0", "json", stream=io.StringIO())
-    return Resources(OneTask(OperatorObserver(ObserverSetup(0, "goods", log)), _Server()), _Opens())
+    return Resources(Host(OneTask(OperatorObserver(ObserverSetup(0, "goods", log)), _Server())), _Opens())
 
 
 async def _visit(data: bytes) -> None:
