@@ -19,7 +19,7 @@ import trio
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import ChannelError, MisuseError, PeerViolationError, leaves
-from fsl_async.wire.codec import Message, MessageSet, Received, bulk_overhead, decode, encode
+from fsl_async.wire.codec import CONTROL_LIMIT, Message, MessageSet, Received, decode, encode
 from parties.host import Host
 from parties.watch import Note
 from transport import (
@@ -95,7 +95,7 @@ class MessageChannel:
             ChannelError: the connection is lost.
         """
         await self._channel.awaited()
-        data = await self._channel.receive(bulk_overhead() + self._messages.most_bulk)
+        data = await self._channel.receive(CONTROL_LIMIT + self._messages.most_bulk)
         received = decode(data, self._messages.union, self.peer)
         if len(received.bulk) > self._messages.most_bulk:
             raise PeerViolationError(

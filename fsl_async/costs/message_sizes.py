@@ -154,8 +154,7 @@ class Traffic:
 
 def message_bytes(message: Message, bulk: int = 0) -> int:
     """The length of a message with that many bytes of bulk data."""
-    parts = encode(message, b"\0") if bulk else encode(message)
-    return sum(len(part) for part in parts) + max(0, bulk - 1)
+    return sum(map(len, encode(message))) + bulk
 
 
 def specimen_config(task: Task, setting: Setting, *, union: tuple[UnionBlock, ...] = ()) -> RoundConfig:

@@ -3,12 +3,11 @@
 Which messages a sender may use is the reader's argument: a closed union of `Message` types, ours or those of a protocol
 of your own, for which `MessageSet` checks it.
 
-A message on the wire is one MessagePack map (at most 64 KiB), then, where the message carries bulk data, one
-MessagePack `bin` that ends the message. The bulk is handed on as a view of the received bytes: it is never copied and
-never re-encoded.
+A message on the wire is its head, one MessagePack map (at most 64 KiB), and then its bulk data: the rest of what came.
+The bulk is handed on as a view of the received bytes: it is never copied and never re-encoded.
 
-A message has one encoding: the map that was read is encoded again, and must be the bytes that came. So fields in
-another order, a key twice, a number in a longer form or a default that is spelled out are refused, by whoever reads.
+A head has one encoding: the map that was read is encoded again, and must be the bytes that came. So fields in another
+order, a key twice, a number in a longer form or a field that is left out are refused, by whoever reads.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ from fsl_async.secrecy import Discreet
 CONTROL_LIMIT = 64 * 1024
 BULK_LIMIT = 2**32 - 1
 DEPTH_LIMIT = 4
-_BIN_HEADER_BYTES = 5
-_BIN32 = 0xC6
 _WITHIN = "`$[0]"
 """How msgspec says that something is wrong in the message of an `_only`."""
 
@@ -85,6 +82,8 @@ class MessageSet:
         for member in members:
             if not (isinstance(member, type) and issubclass(member, Message)):
                 raise MisuseError(f"{member!r} is no message; derive it from `Message`, frozen=True")
+            if member.__struct_config__.omit_defaults:
+                raise MisuseError(f"{member.__name__} leaves fields out, and all are sent always; omit no defaults")
         tags = [member.__struct_config__.tag for member in members]
         for tag in tags:
             if tags.count(tag) > 1:
@@ -124,42 +123,13 @@ class Begun(NamedTuple, Generic[MessageT]):
     start: int
 
 
-def bulk_overhead() -> int:
-    """Bytes that an encoded message can have beyond its bulk."""
-    return CONTROL_LIMIT + _BIN_HEADER_BYTES
-
-
 def encode(message: Message, *bulk: Buffer) -> list[Buffer]:
-    """The parts of one message on the wire; bulk parts are concatenated, not copied.
-
-    Raises:
-        MisuseError: more bulk than one message carries.
-    """
-    head = _encoded(message)
-    size = sum(len(part) for part in bulk)
-    if not size:
-        return [head]
-    if size > BULK_LIMIT:
-        raise MisuseError(
-            f"{size:,} bytes in one message; {BULK_LIMIT:,} are the most. Split the block into several of fewer rows"
-        )
-    return [head, bytes([_BIN32]) + size.to_bytes(4, "big"), *bulk]
+    """The parts of one message on the wire; bulk parts are concatenated, not copied."""
+    return [_ENCODER.encode(message), *bulk]
 
 
-def _encoded(message: Message) -> bytes:
-    """The head of a message: equal messages are equal bytes, so what has no order of its own is sorted."""
-    plain = msgspec.to_builtins(message, builtin_types=(bytes,), order="deterministic")
-    for name, default in _left_out(type(message)):  # msgspec leaves the default object out, and not its equals
-        if name in plain and plain[name] == default:
-            del plain[name]
-    return bytes(msgpack.packb(plain))
-
-
-@cache
-def _left_out(kind: type[Message]) -> tuple[tuple[str, Any], ...]:
-    """The fields of a message that are left out where they have their defaults, and these."""
-    fields = msgspec.structs.fields(kind) if kind.__struct_config__.omit_defaults else ()
-    return tuple((each.encode_name, each.default) for each in fields if each.default is not msgspec.NODEFAULT)
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+"""Equal messages are equal bytes, so what has no order of its own is sorted."""
 
 
 def decode(data: Buffer, union: Any, sender: str) -> Received[Any]:
@@ -171,7 +141,7 @@ def decode(data: Buffer, union: Any, sender: str) -> Received[Any]:
         sender: whom to name when it is not one of them.
 
     Raises:
-        PeerViolationError: anything but the one encoding of a message of the union, with bulk of the size it declares.
+        PeerViolationError: anything but the one encoding of a message of the union, and bulk only where it has any.
     """
     view = memoryview(data)
     begun = decode_beginning(view, len(view), union, sender)
@@ -188,8 +158,8 @@ def decode_beginning(data: Buffer, total: int, union: Any, sender: str) -> Begun
         sender: whom to name when it is not one of them.
 
     Raises:
-        PeerViolationError: it does not begin as the one encoding of a message of the union, with bulk of the size it
-            declares.
+        PeerViolationError: it does not begin with the one encoding of a message of the union, or has bulk that the
+            message has not.
     """
     view = memoryview(data)
     try:
@@ -197,7 +167,7 @@ def decode_beginning(data: Buffer, total: int, union: Any, sender: str) -> Begun
         # Without builtin_types text would pass for bytes, as base64.
         message = msgspec.convert([plain], _only(union), builtin_types=(bytes,)).message
         _refuse_wrong(message)
-        _refuse_other_forms(message, bytes(view[:used]))
+        _refuse_other_forms(message, plain, bytes(view[:used]))
     except (
         ValueError,
         TypeError,
@@ -207,12 +177,10 @@ def decode_beginning(data: Buffer, total: int, union: Any, sender: str) -> Begun
     ) as error:
         where = str(error).replace(_WITHIN, "`$")
         raise PeerViolationError(sender, f"sent a message that cannot be read: {where}") from error
-    if used == total:
-        return Begun(message, total)
-    if not message.carries_bulk:
+    if used < total and not message.carries_bulk:
         tag = message.__struct_config__.tag
         raise PeerViolationError(sender, f"sent bytes behind a message of the type {tag!r}, which has no bulk")
-    return Begun(message, _start_of_bulk(view, used, total, sender))
+    return Begun(message, used)
 
 
 @cache
@@ -263,24 +231,16 @@ def _refuse_wrong(message: Message) -> None:
             raise ValueError(f"Expected {what} - at `$.{name}`")
 
 
-def _refuse_other_forms(message: Message, came: bytes) -> None:
-    expected = _encoded(message)
+def _refuse_other_forms(message: Message, plain: Any, came: bytes) -> None:
+    expected = _ENCODER.encode(message)
     if came == expected:
         return
+    for name in message.__struct_encode_fields__:
+        if name not in plain:
+            raise ValueError(f"Object missing required field `{name}`: all are sent, also where nothing is said")
     pairs = zip(came, expected, strict=False)
     first = next((at for at, (byte, other) in enumerate(pairs) if byte != other), len(expected))
     raise ValueError(
-        f"byte {first} is not as in its one encoding: `type` first, then the fields in order, each once and in its "
-        "shortest form, and none that has its default"
+        f"byte {first} is not as in its one encoding: `type` first, then all fields in order, each once and in its "
+        "shortest form"
     )
-
-
-def _start_of_bulk(view: memoryview, used: int, total: int, sender: str) -> int:
-    """Where the bulk data begins, whose header comes after so many bytes of the message."""
-    start = used + _BIN_HEADER_BYTES
-    if len(view) < start or view[used] != _BIN32:
-        raise PeerViolationError(sender, "sent trailing bytes that are not one bin")
-    declared = int.from_bytes(view[used + 1 : start], "big")
-    if declared == 0 or declared != total - start:
-        raise PeerViolationError(sender, f"declared {declared} bytes of bulk data and sent {total - start}")
-    return start

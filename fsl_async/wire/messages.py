@@ -1,7 +1,7 @@
 """Every message that crosses a channel, as frozen types; and which of them carry bulk data.
 
 Rules: fields are small and public to the receiver; bulk data (trees, hints, answers, shares) is not a field but follows
-the message as one `bin` whose exact size the task implies. A message is one of a closed union per direction, so a
+the message, in the exact size that the task implies. A message is one of a closed union per direction, so a
 client can never be made to read a server's internal message, nor a server a local event. A field's type says its length
 and its range, and its reader enforces them.
 
@@ -66,7 +66,7 @@ class AskTask(Bare, frozen=True, tag="ask-task"):
     """Asks for the task; sent by a client whose task has another digest, so that it can name the difference."""
 
 
-class Enter(Bare, frozen=True, tag="enter", omit_defaults=True):
+class Enter(Bare, frozen=True, tag="enter"):
     """Asks for the configuration of the first round after number `after`; answered when it opens.
 
     `known` names the last round in which this client took part, if any. A server that does not know that round has
@@ -98,7 +98,7 @@ class Recall(Bare, frozen=True, tag="recall"):
     session: Digest
 
 
-class Download(Bare, frozen=True, tag="download", kw_only=True, omit_defaults=True):
+class Download(Bare, frozen=True, tag="download", kw_only=True):
     """Asks for a part of a block that moves without trees; with `whole`, of all rows of a sparse one; or for its union.
 
     `union` and `whole` are not true together. A union is one part, number 0.
@@ -111,7 +111,7 @@ class Download(Bare, frozen=True, tag="download", kw_only=True, omit_defaults=Tr
     part: Number = 0
 
 
-class Submit(Message, frozen=True, tag="submit", kw_only=True, omit_defaults=True):
+class Submit(Message, frozen=True, tag="submit", kw_only=True):
     """One submission; to the carrier with public part, dense shares and bound's private part as bulk, to the other not.
 
     `query` names the retrieval whose trees the hints ride on, or is `NO_RETRIEVAL` if the public part brings its own.
@@ -129,7 +129,7 @@ class Submit(Message, frozen=True, tag="submit", kw_only=True, omit_defaults=Tru
     bound_salt: SaltIfAny = b""
 
 
-class Hint(Message, frozen=True, tag="hint", omit_defaults=True):
+class Hint(Message, frozen=True, tag="hint"):
     """A session's submission: hints, dense shares and bound's private part as bulk to the carrier; digests to both.
 
     `session` says which trees the hints are for, as in `Recall`.
@@ -159,7 +159,7 @@ class TaskIs(Bare, frozen=True, tag="task-is"):
     task: bytes
 
 
-class Opened(Bare, frozen=True, tag="opened", omit_defaults=True):
+class Opened(Bare, frozen=True, tag="opened"):
     """The canonical bytes of an open round's configuration; `strange` if the server does not know the client's.
 
     `drawn` is false where the round is only for those that were drawn of the clients that asked, and this one was not.
@@ -213,7 +213,7 @@ class Refused(Bare, frozen=True, tag="refused", kw_only=True):
 # ---- server to server
 
 
-class Known(Bare, frozen=True, tag="known", kw_only=True, omit_defaults=True):
+class Known(Bare, frozen=True, tag="known", kw_only=True):
     """What a server knows when the two meet, before it says anything else; see `protocols.reconciliation`.
 
     Attributes:
@@ -252,7 +252,7 @@ class TossCommitment(Bare, frozen=True, tag="toss-commitment", kw_only=True):
     model: Digest
 
 
-class TossReveal(Bare, frozen=True, tag="toss-reveal", kw_only=True, omit_defaults=True):
+class TossReveal(Bare, frozen=True, tag="toss-reveal", kw_only=True):
     """The half that was committed to; `past` if its round is over here, and the peer may not know that it began."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"seed", "nonce"})
@@ -262,7 +262,7 @@ class TossReveal(Bare, frozen=True, tag="toss-reveal", kw_only=True, omit_defaul
     past: bool = False
 
 
-class AskedList(Message, frozen=True, tag="asked", kw_only=True, omit_defaults=True):
+class AskedList(Message, frozen=True, tag="asked", kw_only=True):
     """Who has asked this server to take part in the next round; the bulk is the packed list of names.
 
     `past` if the round is over here, and the peer may not know that it began.

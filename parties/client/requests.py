@@ -22,7 +22,7 @@ from fsl_async.foreign_text import printable
 from fsl_async.task import Task
 from fsl_async.wire import messages
 from fsl_async.wire.answer import AnswerLayout
-from fsl_async.wire.codec import Received, bulk_overhead, decode, encode
+from fsl_async.wire.codec import CONTROL_LIMIT, Received, decode, encode
 from parties.client.connection import ServerConnection
 from parties.client.retries import LEAST, LONGEST_PAUSE, PATIENCE, Attempted, Retries, ends_connection
 from parties.client.setup import ClientSetup, never
@@ -201,7 +201,7 @@ class Requests:
         task = self._setup.task
         widest = {index: 8 * block.width for index, block in task.sparse_blocks()}
         blocks = max(8 * block.weights for block in task.blocks)
-        return bulk_overhead() + max(AnswerLayout.of(task, widest).size, blocks, longest_statement(task))
+        return CONTROL_LIMIT + max(AnswerLayout.of(task, widest).size, blocks, longest_statement(task))
 
     # ---- connecting
 

@@ -26,7 +26,7 @@ from parties.identity.keys import Identity, check_name, verify
 NO_VOUCHER = b""
 
 
-class Credentials(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Credentials(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a client says about itself in the handshake; encrypted, for a server that has shown its key.
 
     Attributes:
@@ -60,7 +60,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def encode(self) -> bytes:
         """The payload of the handshake's third message."""
-        return bytes(msgpack.packb(msgspec.to_builtins(self, builtin_types=(bytes,))))
+        return msgspec.msgpack.encode(self)
 
     @staticmethod
     def decode(payload: bytes) -> Credentials:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fsl_async.bounds import verifier_bytes
 from fsl_async.task import LARGEST_CLIENTS, ProtocolName, Task
 from fsl_async.union import union_task
-from fsl_async.wire.codec import bulk_overhead
+from fsl_async.wire.codec import CONTROL_LIMIT
 from fsl_async.wire.messages import Forward
 from fsl_async.wire.peer_lists import LONGEST_PACKED_NAME
 from fsl_async.wire.pieces import list_bytes, longest_piece
@@ -121,4 +121,4 @@ def longest_peer_message(task: Task) -> int:
     counts = counts_bytes(task) if task.min_contributors is not None else 0
     names = LONGEST_PACKED_NAME * LARGEST_CLIENTS if task.draws else 0
     lists = (ENTRY_BYTES + verifier_bytes(task)) * task.max_clients
-    return bulk_overhead() + max(*parts, *shares, counts, lists, names)
+    return CONTROL_LIMIT + max(*parts, *shares, counts, lists, names)

@@ -62,7 +62,7 @@ class Hand(Message, frozen=True, tag="hand"):
         (Hand([0] * 65), "64"),
         (Hand([], "x" * 257), "256"),
         (Hand(["ace"]), r"Expected `int`, got `str`"),  # type: ignore[list-item]
-        (Hand([2**65]), "nteger"),
+        (Hand([2**65]), "ints"),
         (Hand([object()]), "object"),  # type: ignore[list-item]
     ],
     ids=["too many", "too long", "another type", "too large", "no value at all"],
@@ -87,6 +87,14 @@ def test_bulk_has_a_limit(most: int) -> None:
 def test_a_union_of_what_are_no_messages_is_refused() -> None:
     with pytest.raises(MisuseError, match="is no message; derive it from `Message`"):
         MessageSet("game", Ping | int)
+
+
+def test_a_message_that_leaves_fields_out_is_refused() -> None:
+    class Sparing(Message, frozen=True, tag="sparing", omit_defaults=True):
+        number: int = 0
+
+    with pytest.raises(MisuseError, match="Sparing leaves fields out, and all are sent always; omit no defaults"):
+        MessageSet("game", Ping | Sparing)
 
 
 def test_two_messages_with_one_tag_are_refused() -> None:
