@@ -36,6 +36,7 @@ def of_this_machine(
     isa: str = "",
     write: Path | None = None,
     only: list[str] | None = None,
+    beside: Path | None = None,
     targets: bool = False,
     form: FormatFlag = "text",
 ) -> int:
@@ -69,7 +70,9 @@ def of_this_machine(
         With `all`: the folder to write a README.md with all figures into, and plots.
     only:
         With `server`: this figure alone; may be given several times. Without it, all but `large`, which takes memory
-        of many gigabytes.
+        of many gigabytes, and `submission`.
+    beside:
+        With `--only submission`: the Python of another version of this software, which takes turns with this one.
     targets:
         Each figure's targets, and whether they are met.
     """
@@ -78,9 +81,10 @@ def of_this_machine(
 
     def work() -> None:
         if suite == "server":
-            run_server(tuple(only or ()), report, sized=options.given or threads is not None or bool(isa or write))
+            sized = options.given or threads is not None or bool(isa or write)
+            run_server(tuple(only or ()), report, sized=sized, beside=beside)
         else:
-            run_bench(suite, options, isa, write, report, beside="--only" if only else "")
+            run_bench(suite, options, isa, write, report, beside="--only" if only else "--beside" if beside else "")
 
     return run_plainly(report, work)
 

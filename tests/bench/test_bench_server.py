@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
 from parties.commands.bench.deployed import Deployed, RoundTaken, Size, take_rounds
 from parties.commands.bench.machine import Spent
 from tests.bench.__main__ import app
-from tests.bench.server import adding, figures, parts
+from tests.bench.server import adding, figures, parts, submission
 from tests.bench.server.figures import FIGURES
 
 FEW = Size("few", 512, 4, 6)
@@ -86,6 +88,28 @@ def test_a_client_s_share_has_no_part_of_the_round_s_end(monkeypatch: pytest.Mon
     assert large.seconds.median == pytest.approx(0.4 / figures.LARGE.clients + 0.2 / figures.SMALL.clients)
 
 
+def test_two_versions_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = []
+
+    def taken(python: Path, rows: int, select: int) -> list[float]:
+        turns.append((python.name, rows))
+        return [0.01, 0.02, 0.03, 0.04] if python.name == "other" else [0.005, 0.01, 0.03, 0.02]
+
+    monkeypatch.setattr(submission, "_taken", taken)
+    monkeypatch.setattr(submission, "TURNS", 2)
+    loop = list(submission.submission(Path("other")))[1]
+    assert [name == "other" for name, _ in turns] == [False, True] * 4
+    assert loop.parameters["of_the_other"] == pytest.approx(0.5)
+    assert loop.ratio == pytest.approx(2)
+    assert next(submission.submission()).bound is None
+
+
+@pytest.mark.slow
+def test_this_version_measures_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submission, "CLIENTS", 3)
+    assert all(seconds > 0 for seconds in submission._taken(Path(sys.executable), FEW.rows, FEW.select))
+
+
 def test_the_large_one_runs_only_if_it_is_named_and_warns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +124,9 @@ def test_the_large_one_runs_only_if_it_is_named_and_warns(
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("server", "--only", "nothing"), f"one of {', '.join(FIGURES)}, large expected, got 'nothing'"),
+        (("server", "--only", "nothing"), f"one of {', '.join(FIGURES)}, large, submission expected, got 'nothing'"),
+        (("server", "--only", "crowd", "--beside", "python"), "--beside: expected with --only submission"),
+        (("round", "--beside", "python"), "--beside: expected with server, not with round"),
         (("server", "--rows", 3), "its sizes are fixed"),
         (("round", "--only", "blobs"), "--only: expected with server, not with round"),
     ],

@@ -10,6 +10,7 @@ two servers and all clients on this machine; what is compared, in the same run. 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from fsl_async.errors import MisuseError
 from parties.commands.bench.deployed import LARGE, SMALL, Deployed, RoundTaken, Size, take_rounds
@@ -18,6 +19,7 @@ from tests.bench.measures import Spread
 from tests.bench.results import Result, Target
 from tests.bench.server.adding import batch, crowd, fold
 from tests.bench.server.parts import blobs, outcomes, submitted
+from tests.bench.server.submission import submission
 from tests.bench.vast import vast_round
 
 TINY = Size("tiny", 2**8, 2, 50)
@@ -108,14 +110,18 @@ FIGURES: Mapping[str, Callable[[], Iterator[Result]]] = {
 }
 """By the word that `--only` takes."""
 
-ASKED_FOR = {"large": vast_round}
+ASKED_FOR: Mapping[str, Callable[[], Iterator[Result]]] = {"large": vast_round, "submission": submission}
 """Those that are measured only if they are named."""
 
 LARGE_WARNING = "large: a block of 2^28 rows takes about 14 GiB of memory, 5 GB of disk and several minutes"
 
 
-def server_figures(only: tuple[str, ...]) -> Iterator[Result]:
+def server_figures(only: tuple[str, ...], beside: Path | None = None) -> Iterator[Result]:
     """All figures, or those that are named.
+
+    Args:
+        only: their names.
+        beside: another version's interpreter, for `submission`.
 
     Raises:
         MisuseError: there is no such figure, or this is not Linux.
@@ -126,5 +132,7 @@ def server_figures(only: tuple[str, ...]) -> Iterator[Result]:
         if name not in every:
             raise MisuseError(f"--only: one of {', '.join(every)} expected, got {name!r}")
     require_proc()
+    if beside is not None and "submission" not in only:
+        raise MisuseError("--beside: expected with --only submission, which alone is compared with another version")
     for name in only or FIGURES:
-        yield from every[name]()
+        yield from submission(beside) if name == "submission" else every[name]()
