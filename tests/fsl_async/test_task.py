@@ -43,11 +43,6 @@ def task(**changes: Any) -> Task:
 # ---- canonical form
 
 
-def test_the_canonical_form_has_not_changed() -> None:
-    """A new digest means that parties of different versions no longer run the same task: change it on purpose only."""
-    assert GOODS.digest().hex() == "963b0844c3bfe07c2f985d1eb152057d4c1eeee38c6d43bc4a0034b9f5c8f112"
-
-
 def test_canonical_bytes_are_plain_messagepack() -> None:
     plain = msgpack.unpackb(GOODS.canonical())
     assert list(plain) == [field.name for field in msgspec.structs.fields(Task)]

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from fsl_async import MisuseError, kernels
+from fsl_async.kernels import gaussian
 from tests import ROOT
 from tests.support.reference_noise import Words, law, sample
 
@@ -92,9 +93,7 @@ def results(sigma: int) -> str:
     return hashlib.blake2b(kernels.discrete_gaussian(KEY, 1, sigma, 12).tobytes()).hexdigest()
 
 
-@pytest.mark.parametrize(
-    "sigma", [2**20 + 1, pytest.param(1, marks=pytest.mark.slow), pytest.param(2**100, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("sigma", [1, 2**20 + 1, 2**100])
 def test_plain_python_agrees(sigma: int) -> None:
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
     command = [sys.executable, "-W", "ignore", "-m", __name__, "portable", str(sigma)]
@@ -105,4 +104,5 @@ def test_plain_python_agrees(sigma: int) -> None:
 
 if __name__ == "__main__":
     kernels.select_isa(sys.argv[1])
+    gaussian.WORDS = 128  # no samples depend on how many there are, and in plain Python a word takes a tenth of a ms
     print(results(int(sys.argv[2])))
