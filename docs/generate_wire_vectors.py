@@ -152,11 +152,11 @@ def _records() -> dict[str, Any]:
     writer = RecordWriter(CipherState(key))
     stream = b"".join((*writer.message([b"hello"]), writer.ping(), *writer.message([b""])))
     long = RecordWriter(CipherState(key))
-    records = [long.ping() for _ in range(REKEY_INTERVAL)]
+    records = [long.ping() for _ in range(REKEY_INTERVAL + 1)]
     return {
         "key": key,
         "stream": stream + writer.close(),
-        "of the 1024th call": records[-1],
+        "1024th and 1025th PING": records[-2] + records[-1],
         "of a message of 70,000 zeros": digest(
             Domain.SIMULATION, b"".join(RecordWriter(CipherState(key)).message([bytes(70_000)]))
         ),

@@ -18,7 +18,7 @@ import trio
 
 from fsl_async.errors import MisuseError
 from transport.errors import TooSlowError
-from transport.records import RECORD_SIZE
+from transport.records import BODY_SIZE, RecordReader
 
 _FOREVER = float("inf")
 
@@ -138,28 +138,40 @@ class Quiet:
 class Arriving:
     """A message under way: its length, and what has come of it.
 
-    No memory is reserved before something comes; then `_ROOM` bytes, and from there on at most twice as much as has
-    come. (A bytearray that grows by itself takes an eighth more each time, and copies all that it has.)
+    It begins with what its first record has, in the memory into which that was decrypted; then `_ROOM` bytes are
+    reserved, and from there on at most twice as much as has come. (A bytearray that grows by itself takes an eighth
+    more each time, and copies all that it has.)
+
+    Attributes:
+        total: its length in bytes.
+        content: what has come of it, and the room behind.
+        taken: how many of its bytes have come.
     """
 
     total: int
+    content: bytearray
     taken: int = 0
-    content: bytearray = field(default_factory=bytearray)
+
+    def __post_init__(self) -> None:
+        self.taken = len(self.content)
 
     @property
     def wanted(self) -> int:
         """The bytes that must be reserved before another record is taken."""
-        end = min(self.taken + RECORD_SIZE, self.total)
+        end = min(self.taken + BODY_SIZE, self.total)
         return len(self.content) if end <= len(self.content) else min(max(2 * end, _ROOM), self.total)
 
     def make_room(self, size: int) -> None:
         """Reserves memory for `size` bytes in all."""
         self.content += bytes(size - len(self.content))
 
-    def take(self, data: memoryview) -> None:
-        """Keeps the next bytes; memory for them is reserved."""
-        self.content[self.taken : self.taken + len(data)] = data
-        self.taken += len(data)
+    def take_records(self, reader: RecordReader) -> None:
+        """Takes the records that have come, as far as memory for them is reserved."""
+        while min(self.taken + BODY_SIZE, self.total) <= len(self.content):
+            size = reader.take(self.content, self.taken)
+            self.taken += size
+            if not size or self.taken == self.total:
+                return
 
 
 @dataclass(slots=True)
@@ -167,11 +179,13 @@ class Passing:
     """A message that is discarded: its length, and how much of it has passed."""
 
     total: int
-    taken: int = 0
+    taken: int
+    _content: bytearray = field(default_factory=lambda: bytearray(1 + BODY_SIZE), repr=False)
 
-    def take(self, data: memoryview) -> None:
-        """Counts the next bytes, and drops them."""
-        self.taken += len(data)
+    def take_records(self, reader: RecordReader) -> None:
+        """Counts the bytes of the records that have come, and drops them."""
+        while self.taken < self.total and (size := reader.take(self._content, 1)):
+            self.taken += size
 
 
 async def make_room(message: Arriving, stopwatch: Stopwatch, room: Room) -> None:

@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -45,7 +44,7 @@ from transport.arriving import (
 )
 from transport.errors import ChannelClosedError, MessageTooLongError, RecordError, SilentPeerError
 from transport.preamble import Role
-from transport.records import Announced, Body, Event, Finished, NeedData, RecordReader, RecordWriter
+from transport.records import RECORD_SIZE, Announced, Event, NeedData, RecordReader, RecordWriter
 from transport.wire import Wire
 
 if TYPE_CHECKING:
@@ -66,8 +65,9 @@ REMINDER = 30.0
 
 _BEATS_BEFORE_REMINDER = round(REMINDER / HEARTBEAT)
 
-_READ_SIZE = 2**18
-"""Bytes of four records: what one read takes at most."""
+_RECORDS_AT_ONCE = 4
+_READ_SIZE = _RECORDS_AT_ONCE * (2 + RECORD_SIZE)
+"""Bytes of so many records: what has been read and not taken, at most."""
 
 GATHERING = 0.02
 """Seconds for which the bytes of a message that arrives fast may gather, so that one read takes them."""
@@ -75,7 +75,6 @@ GATHERING = 0.02
 _QUICK = 2**15
 """Bytes of one read from which on a message counts as arriving fast."""
 
-_RECORDS_AT_ONCE = 4
 _SWIFT = 0.1
 """Seconds within which records must leave, so that more of them are sent together next time."""
 
@@ -160,10 +159,10 @@ class Channel:
         """
         records = self._writer.message(parts)
         async with self._sending:
-            stopwatch = self._stopwatch(pace, sum(memoryview(part).nbytes for part in parts))
+            stopwatch = self._stopwatch(pace, records.total)
             sent, together = 0, 1
             with self._whole_or_broken():
-                while some := b"".join(islice(records, together)):
+                while some := records.take(together):
                     sent += len(some)
                     swift = await self._send_by(stopwatch, sent, some)
                     progress(sent)
@@ -200,9 +199,9 @@ class Channel:
         """
         with self._sole_receiver():
             await trio.lowlevel.checkpoint_if_cancelled()
-            total = await self._announcement(pace)
+            announced = await self._announcement(pace)
             await self._let_others_go()
-            return total
+            return announced.total
 
     async def awaited(self, remind: Callable[[], None] = _nothing) -> int:
         """Waits as `announced` does, for as long as the peer lives: both sides send signs of life.
@@ -254,9 +253,10 @@ class Channel:
         with self._sole_receiver():
             await trio.lowlevel.checkpoint_if_cancelled()
             arriving = self._arriving(await self._announcement(pace))
-            await self._take(arriving, pace, until=min(size, arriving.total))
+            size = min(size, arriving.total)
+            await self._take(arriving, pace, until=size)
             await self._let_others_go()
-            return bytes(memoryview(arriving.content)[: min(size, arriving.total)])
+            return bytes(memoryview(arriving.content)[:size])
 
     async def receive(self, limit: int, *, pace: Pace = UNHURRIED, room: Room = endless) -> bytearray:
         """Returns the next message.
@@ -274,10 +274,10 @@ class Channel:
         """
         with self._sole_receiver():
             await trio.lowlevel.checkpoint_if_cancelled()
-            total = await self._announcement(pace)
-            if total > limit:
-                raise MessageTooLongError(total, limit)
-            arriving = self._arriving(total)
+            announced = await self._announcement(pace)
+            if announced.total > limit:
+                raise MessageTooLongError(announced.total, limit)
+            arriving = self._arriving(announced)
             await self._take(arriving, pace, room)
             await self._let_others_go()
             self._end_message()
@@ -296,9 +296,8 @@ class Channel:
         """
         with self._sole_receiver():
             await trio.lowlevel.checkpoint_if_cancelled()
-            total = await self._announcement(pace)
-            taken = self._message.taken if isinstance(self._message, Arriving) else 0
-            await self._take(Passing(total, taken), pace)
+            arriving = self._arriving(await self._announcement(pace))
+            await self._take(Passing(arriving.total, arriving.taken), pace)
             await self._let_others_go()
             self._end_message()
 
@@ -349,50 +348,47 @@ class Channel:
     def _end_message(self) -> None:
         self._message, self._has_waited = Quiet(), False
 
-    async def _announcement(self, pace: Pace) -> int:
+    async def _announcement(self, pace: Pace) -> Announced | Arriving:
         if isinstance(self._message, Passing):
             await self._take(self._message, pace)
             self._end_message()
-        match self._message:
-            case Announced(total=total) | Arriving(total=total):
-                return total
-            case _:
-                return await self._next_announcement(pace)
+        if isinstance(self._message, Announced | Arriving):
+            return self._message
+        return await self._next_announcement(pace)
 
-    async def _next_announcement(self, pace: Pace) -> int:
+    async def _next_announcement(self, pace: Pace) -> Announced:
         while isinstance(event := self._next_event(), NeedData):
             if not self._reader.buffered:
                 await self._read_more()  # a peer may be silent for long, but not in the middle of a record
             await self._read_whole_record(pace)
         match event:
-            case Announced(total=total) as announcement:
-                self._message = announcement
-                return total
+            case Announced() as announced:
+                self._message = announced
+                return announced
             case _:
                 raise ChannelClosedError("the peer has closed the channel; there is no further message")
 
-    def _arriving(self, total: int) -> Arriving:
-        """The announced message, of which something may have come."""
-        return self._message if isinstance(self._message, Arriving) else Arriving(total)
+    def _arriving(self, message: Announced | Arriving) -> Arriving:
+        """The message that has been announced, of which more may have come."""
+        return message if isinstance(message, Arriving) else Arriving(message.total, message.body)
 
     async def _take(
         self, message: Arriving | Passing, pace: Pace, room: Room = endless, until: int | None = None
     ) -> None:
         """Reads the rest of a message that has been announced, or more of it, until so many bytes of it have come."""
+        before = 0 if isinstance(self._message, Announced) else message.taken
         self._message = message
-        stopwatch, before = self._stopwatch(pace, message.total), message.taken
-        while until is None or message.taken < until:
+        stopwatch = self._stopwatch(pace, message.total)
+        until = message.total if until is None else until
+        while message.taken < until:
             if isinstance(message, Arriving):
                 await make_room(message, stopwatch, room)
-            match self._next_event():
-                case Finished():
-                    return
-                case Body(data=data):
-                    message.take(data)
-                case _:
-                    buffered = self._reader.buffered
-                    coming = message.total - message.taken - buffered
-                    await self._read_by(stopwatch, message.taken - before + buffered, coming)
+            taken = message.taken
+            self._take_records(message)
+            if message.taken == taken:
+                buffered = self._reader.buffered
+                coming = message.total - message.taken - buffered
+                await self._read_by(stopwatch, message.taken - before + buffered, coming)
 
     async def _read_whole_record(self, pace: Pace) -> None:
         stopwatch = self._stopwatch(pace)
@@ -403,7 +399,7 @@ class Channel:
         """Judges a message's progress; a peer that cannot vanish shares our process, and is as fast as that."""
         return Stopwatch(UNHURRIED if self._wire.steady else pace, total)
 
-    async def _send_by(self, stopwatch: Stopwatch, sent: int, records: bytes) -> bool:
+    async def _send_by(self, stopwatch: Stopwatch, sent: int, records: bytearray) -> bool:
         """Sends some records, which makes `sent` bytes in all; returns whether they left fast."""
         began = trio.current_time()
         with trio.move_on_at(stopwatch.deadline(sent)) as scope:
@@ -434,18 +430,29 @@ class Channel:
 
     def _next_event(self) -> Event:
         """Returns what the bytes so far mean; where they are not the peer's, the sending direction breaks as well."""
-        try:
+        with self._genuine_or_broken():
             return self._reader.next_event()
-        except RecordError:
-            raise
+
+    def _take_records(self, message: Arriving | Passing) -> None:
+        """Takes what has come of a message; what may have been put there otherwise is dropped with it."""
+        with self._genuine_or_broken():
+            message.take_records(self._reader)
+
+    @contextmanager
+    def _genuine_or_broken(self) -> Iterator[None]:
+        """Drops the message under way where it breaks, and the sending direction where bytes are not the peer's."""
+        try:
+            yield
         except ChannelError as error:
-            self._writer.abandon(str(error))
+            self._message = Quiet()
+            if not isinstance(error, RecordError):
+                self._writer.abandon(str(error))
             raise
 
     async def _read_more(self, needed: int = 1) -> None:
         """Reads some bytes from the wire; where it is lost, the sending direction breaks as well."""
         try:
-            data = await self._wire.receive_some(_READ_SIZE, needed)
+            data = await self._wire.receive_some(_READ_SIZE - self._reader.buffered, needed)
             self._has_waited = True
             self._last_read = len(data)
             if data:

@@ -46,7 +46,7 @@ from transport.preamble import (
     require_magic,
     require_roles,
 )
-from transport.records import Body, Finished, RecordReader, RecordWriter, wire_size
+from transport.records import Announced, RecordReader, RecordWriter, wire_size
 from transport.wire import Wire
 
 _PADDED_SIZE = 1_024
@@ -256,8 +256,7 @@ async def _send_answer(wire: Wire, writer: RecordWriter, decision: bytes | Refus
             answer = _Verdict.REFUSED + _pad(reason.encode(), _PADDED_SIZE - 1)
         case _:
             answer = _Verdict.WELCOME + _pad(decision, _PADDED_SIZE - 1)
-    for record in writer.message([answer]):
-        await wire.send(record)
+    await wire.send(writer.message([answer]).take(1))
 
 
 def _admitted(decision: bytes | Refusal) -> bytes:
@@ -274,10 +273,9 @@ def _admitted(decision: bytes | Refusal) -> bytes:
 async def _read_answer(wire: Wire, reader: RecordReader) -> bytes:
     """Returns the plaintext of the first record, which is a message of its own."""
     reader.feed(await wire.receive_exactly(wire_size(_PADDED_SIZE)))
-    reader.next_event()
     match reader.next_event():
-        case Body(data=data) if len(data) == _PADDED_SIZE and isinstance(reader.next_event(), Finished):
-            return bytes(data)
+        case Announced(total=total, body=body) if total == _PADDED_SIZE:
+            return bytes(body)
         case _:
             raise HandshakeError("the server's first record is not an answer; it does not follow the protocol")
 

@@ -2,25 +2,25 @@
 
     record    = length, big-endian (2) | ciphertext of at most 65,535 bytes
     plaintext = type (1) | body
-    message   = MORE* END, whose bodies joined are: total length, big-endian (8) | that many bytes
+    message   = DATA records, whose bodies joined are: total length, big-endian (8) | that many bytes
 
 The total comes first so that a receiver can refuse a message, or make room for it, before it takes any of it.
 
 Rules kept here, by both sides:
 
-- Of every 1,024 records the last is a REKEY, and a REKEY is nowhere else; both sides then replace their key.
+- After every 1,024th record both sides replace their key; the nonce runs on.
+- A message's records fill it exactly: each but the last is full, and the last has what is missing. Only an empty
+  message has a record without bytes of it.
 - CLOSE stands between messages and nothing follows it. A stream that ends without it has been cut.
 - PING stands between messages and means nothing; it keeps a connection in use.
-- A message's records fill it exactly: each but the last is full, none exceeds the announced total, END comes with its
-  last byte. Only an empty message has an END without bytes.
 - The first violation, or the first ciphertext that does not decrypt, breaks the reader for good. Nothing of a record
-  is given out before all of it has been authenticated.
+  is given out before all of it has been authenticated: a message's record is decrypted to its place in the message,
+  and what stands there counts as taken only if the tag was right.
 """
 
 from __future__ import annotations
 
 import enum
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
@@ -45,17 +45,17 @@ LONGEST_MESSAGE = 2**40
 
 _LENGTH_SIZE = 2
 _TOTAL_SIZE = 8
-_BODY_SIZE = RECORD_SIZE - TAG_SIZE - 1
+BODY_SIZE = RECORD_SIZE - TAG_SIZE - 1
+"""Bytes of a full record's body."""
+_OVERHEAD = _LENGTH_SIZE + 1 + TAG_SIZE
 
 
 class RecordType(enum.IntEnum):
     """The first plaintext byte of a record."""
 
-    MORE = 0
-    END = 1
-    CLOSE = 2
-    REKEY = 3
-    PING = 4
+    DATA = 0
+    CLOSE = 1
+    PING = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +65,15 @@ class NeedData:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """A message of `total` bytes begins."""
+    """A message begins.
+
+    Attributes:
+        total: its length in bytes.
+        body: its bytes in its first record; `RecordReader.take` takes the others.
+    """
 
     total: int
-
-
-@dataclass(frozen=True, slots=True)
-class Body:
-    """The next bytes of the message; there is at least one."""
-
-    data: memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The message is whole."""
+    body: bytearray
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +81,7 @@ class Closed:
     """The peer has said CLOSE."""
 
 
-Event = NeedData | Announced | Body | Finished | Closed
+Event = NeedData | Announced | Closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +89,7 @@ class _Between:
     """No message is under way."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Inside:
     """A message is under way."""
 
@@ -114,44 +108,15 @@ class _Broken:
     reason: str
 
 
-class _Cadence:
-    """Counts one direction's records and knows when its key is due."""
-
-    __slots__ = ("_cipher", "_records")
-
-    def __init__(self, cipher: CipherState) -> None:
-        self._cipher = cipher
-        self._records = 0
-
-    @property
-    def rekey_due(self) -> bool:
-        """Whether the next record must be a REKEY."""
-        return self._records == REKEY_INTERVAL - 1
-
-    def encrypt(self, plaintext: bytes) -> bytes:
-        ciphertext = self._cipher.encrypt(b"", plaintext)
-        self._records += 1
-        return ciphertext
-
-    def decrypt(self, ciphertext: bytes) -> bytes:
-        plaintext = self._cipher.decrypt(b"", ciphertext)
-        self._records += 1
-        return plaintext
-
-    def rekey(self) -> None:
-        self._cipher.rekey()
-        self._records = 0
-
-
 class RecordWriter:
     """Turns messages into the bytes of one direction of a channel."""
 
     def __init__(self, cipher: CipherState) -> None:
-        self._cadence = _Cadence(cipher)
+        self._cipher = cipher
         self._state: _Between | _Ended | _Broken = _Between()
 
-    def message(self, parts: Sequence[Buffer]) -> Iterator[bytes]:
-        """Gives the bytes of one message, record by record.
+    def message(self, parts: Sequence[Buffer]) -> Outgoing:
+        """Returns one message, whose bytes are made when they are taken.
 
         All of them must be sent, in order and with nothing between them. The parts are copied record by record, never
         as a whole; they must stay unchanged until the last bytes have been taken.
@@ -160,23 +125,17 @@ class RecordWriter:
             parts: C-contiguous buffers; the message is their concatenation.
 
         Raises:
-            ChannelClosedError: this direction is closed; raised where the first bytes are taken.
-            ChannelBrokenError: it is broken; likewise.
             MisuseError: a part is not contiguous, or the message is longer than `LONGEST_MESSAGE`.
         """
-        views = [_byte_view(part) for part in parts]
-        total = sum(view.nbytes for view in views)
-        if total > LONGEST_MESSAGE:
-            raise MisuseError(f"a message has at most {LONGEST_MESSAGE:,} bytes, this one has {total:,}")
-        return self._message(total, views)
+        return Outgoing(self, [_byte_view(part) for part in parts])
 
-    def ping(self) -> bytes:
+    def ping(self) -> bytearray:
         """Returns a record that means nothing."""
-        return self._records(RecordType.PING)
+        return self._bare(RecordType.PING)
 
-    def close(self) -> bytes:
+    def close(self) -> bytearray:
         """Returns the last record of this direction."""
-        record = self._records(RecordType.CLOSE)
+        record = self._bare(RecordType.CLOSE)
         self._state = _Ended()
         return record
 
@@ -185,68 +144,131 @@ class RecordWriter:
         if isinstance(self._state, _Between):
             self._state = _Broken(reason)
 
-    def _message(self, total: int, views: Sequence[memoryview]) -> Iterator[bytes]:
-        missing = _TOTAL_SIZE + total
-        for pieces in _bodies(total, views):
-            missing -= sum(len(piece) for piece in pieces)
-            yield self._records(RecordType.MORE if missing else RecordType.END, pieces)
+    def require_open(self) -> None:
+        """Refuses to make another record.
 
-    def _records(self, kind: RecordType, pieces: Sequence[bytes | memoryview] = ()) -> bytes:
-        """Returns one record, behind a REKEY where that is due."""
+        Raises:
+            ChannelClosedError: this direction is closed.
+            ChannelBrokenError: it is broken.
+        """
         match self._state:
             case _Broken(reason=reason):
                 raise ChannelBrokenError(f"nothing more can be sent since an earlier failure: {reason}")
             case _Ended():
                 raise ChannelClosedError("this side has closed the channel")
-            case _Between():
-                pass
-        if not self._cadence.rekey_due:
-            return self._record(kind, pieces)
-        rekey = self._record(RecordType.REKEY, ())
-        self._cadence.rekey()
-        return rekey + self._record(kind, pieces)
 
-    def _record(self, kind: RecordType, pieces: Sequence[bytes | memoryview]) -> bytes:
-        ciphertext = self._cadence.encrypt(b"".join((bytes([kind]), *pieces)))
-        return len(ciphertext).to_bytes(_LENGTH_SIZE, "big") + ciphertext
+    def seal(self, plaintext: memoryview, record: memoryview) -> None:
+        """Makes one record of its plaintext, in its place: 18 bytes more."""
+        record[:_LENGTH_SIZE] = (len(plaintext) + TAG_SIZE).to_bytes(_LENGTH_SIZE, "big")
+        self._cipher.encrypt_into(b"", plaintext, record[_LENGTH_SIZE:])
+        _rekey_if_due(self._cipher)
+
+    def _bare(self, kind: RecordType) -> bytearray:
+        self.require_open()
+        record = bytearray(_OVERHEAD)
+        self.seal(memoryview(bytes([kind])), memoryview(record))
+        return record
+
+
+class Outgoing:
+    """One message on its way out; iterating over it makes one record after the other.
+
+    Attributes:
+        total: its length in bytes.
+    """
+
+    def __init__(self, writer: RecordWriter, views: Sequence[memoryview]) -> None:
+        self._writer = writer
+        self.total = sum(map(len, views))
+        if self.total > LONGEST_MESSAGE:
+            raise MisuseError(f"a message has at most {LONGEST_MESSAGE:,} bytes, this one has {self.total:,}")
+        self._views = iter((memoryview(self.total.to_bytes(_TOTAL_SIZE, "big")), *views))
+        self._view = memoryview(b"")
+        self._missing = _TOTAL_SIZE + self.total
+        self._plaintext = memoryview(bytearray(1 + min(self._missing, BODY_SIZE)))
+        self._plaintext[0] = RecordType.DATA
+
+    def __iter__(self) -> Iterator[bytearray]:
+        return iter(lambda: self.take(1), b"")
+
+    def take(self, count: int) -> bytearray:
+        """Makes the next records, and returns their bytes; none once the message is out.
+
+        Args:
+            count: how many, if there are as many.
+
+        Raises:
+            ChannelClosedError: this direction is closed.
+            ChannelBrokenError: it is broken.
+        """
+        count = min(count, -(-self._missing // BODY_SIZE))
+        records = bytearray(min(self._missing, count * BODY_SIZE) + count * _OVERHEAD)
+        if count:
+            self._writer.require_open()
+        with memoryview(records) as room:
+            for start in range(0, len(records), BODY_SIZE + _OVERHEAD):
+                size = min(self._missing, BODY_SIZE)
+                self._fill(size)
+                self._writer.seal(self._plaintext[: 1 + size], room[start : start + size + _OVERHEAD])
+                self._missing -= size
+        return records
+
+    def _fill(self, size: int) -> None:
+        """Copies the message's next bytes into the plaintext, behind its type."""
+        at, end = 1, 1 + size
+        while at < end:
+            if not self._view:
+                self._view = next(self._views)
+            piece = self._view[: end - at]
+            self._plaintext[at : at + len(piece)] = piece
+            self._view = self._view[len(piece) :]
+            at += len(piece)
 
 
 class RecordReader:
-    """Turns the bytes of one direction of a channel into events.
+    """Turns the bytes of one direction of a channel into events, and puts messages into their place.
 
-    Feed it bytes as they come, in portions of any size, and ask for events until it needs more.
+    Feed it bytes as they come, in portions of any size, and ask until it needs more: for an event between messages, and
+    for the rest of a message that an event has announced.
     """
 
     def __init__(self, cipher: CipherState) -> None:
-        self._cadence = _Cadence(cipher)
-        self._buffer = bytearray()
-        self._events: deque[Event] = deque()
+        self._cipher = cipher
+        self._source: bytes | bytearray = b""
+        self._at = 0
         self._state: _Between | _Inside | _Ended | _Broken = _Between()
 
     @property
     def buffered(self) -> int:
-        """Bytes fed that belong to no event yet."""
-        return len(self._buffer)
+        """Bytes fed that belong to no record taken yet."""
+        return len(self._source) - self._at
 
     @property
     def midway(self) -> bool:
         """Whether a record has begun and is incomplete."""
-        return 0 < len(self._buffer) < self._record_size()
+        return 0 < self.buffered < self._record_size()
 
     @property
     def needed(self) -> int:
         """Bytes that are missing of the record that has begun; one where none has."""
-        return self._record_size() - len(self._buffer) if self.midway else 1
+        return self._record_size() - self.buffered if self.midway else 1
 
     def _record_size(self) -> int:
         """Bytes of the first record in the buffer, or of its length while that is incomplete."""
-        if len(self._buffer) < _LENGTH_SIZE:
+        if self.buffered < _LENGTH_SIZE:
             return _LENGTH_SIZE
-        return _LENGTH_SIZE + int.from_bytes(self._buffer[:_LENGTH_SIZE], "big")
+        return _LENGTH_SIZE + int.from_bytes(self._source[self._at : self._at + _LENGTH_SIZE], "big")
 
-    def feed(self, data: Buffer) -> None:
-        """Takes bytes from the stream."""
-        self._buffer += data
+    def feed(self, data: bytes | bytearray) -> None:
+        """Takes bytes from the stream; they are read where they are, unless a record began before them."""
+        if not self.buffered:
+            self._source = data
+        elif isinstance(self._source, bytearray):
+            del self._source[: self._at]
+            self._source += data
+        else:
+            self._source = bytearray(b"".join((memoryview(self._source)[self._at :], data)))
+        self._at = 0
 
     def feed_end(self) -> None:
         """Takes note that the stream has ended.
@@ -262,121 +284,146 @@ class RecordReader:
         self._break(error)
 
     def next_event(self) -> Event:
-        """Returns what the bytes so far mean, event by event.
+        """Returns what the bytes so far mean, between messages.
 
         Raises:
             AuthenticationError: a record was not made with the expected key, or was altered, moved or left out.
             RecordError: the peer broke a rule of the record layer.
             ChannelBrokenError: one of these has been raised before.
+            MisuseError: a message is under way.
         """
-        while not self._events:
-            match self._state:
-                case _Broken(reason=reason):
-                    raise ChannelBrokenError(f"this channel is unusable since an earlier failure: {reason}")
-                case _Ended():
-                    if self._buffer:
-                        self._violation("there are bytes after CLOSE")
-                    return Closed()
-                case _:
-                    ciphertext = self._take_ciphertext()
-                    if not ciphertext:
-                        return NeedData()
-                    self._read(ciphertext)
-        return self._events.popleft()
+        while isinstance(self._state, _Between):
+            size = self._whole_record()
+            if not size:
+                return NeedData()
+            plaintext = bytearray(size - TAG_SIZE)
+            self._open(size, plaintext)
+            if plaintext[0] == RecordType.DATA:
+                return self._begin(plaintext)
+            self._read_bare(plaintext)
+        if not isinstance(self._state, _Ended):
+            self._refuse("a message is under way; `take` takes its bytes")
+        if self.buffered:
+            self._violation("there are bytes after CLOSE")
+        return Closed()
 
-    def _take_ciphertext(self) -> bytes:
-        """Returns the next whole record's ciphertext, or nothing while it is incomplete."""
-        if len(self._buffer) < _LENGTH_SIZE:
-            return b""
-        size = int.from_bytes(self._buffer[:_LENGTH_SIZE], "big")
+    def take(self, content: bytearray, at: int) -> int:
+        """Puts the next record's bytes of the message under way into their place.
+
+        Args:
+            content: what they are put into. If this fails, what stands there from `at` on is nobody's.
+            at: where they begin, from 1 on; room for a full record, or for what is missing, has to be there.
+
+        Returns:
+            How many bytes they are; 0 while the record is incomplete.
+
+        Raises:
+            AuthenticationError: a record was not made with the expected key, or was altered, moved or left out.
+            RecordError: the peer broke a rule of the record layer.
+            ChannelBrokenError: one of these has been raised before.
+            MisuseError: no message is under way.
+        """
+        inside = self._state
+        if not isinstance(inside, _Inside):
+            self._refuse("no message is under way")
+        record = self._whole_record()
+        if not record:
+            return 0
+        size = min(inside.missing, BODY_SIZE)
+        if record != size + 1 + TAG_SIZE:
+            self._refuse_size(record, size)
+        before = content[at - 1]
+        with memoryview(content)[at - 1 : at + size] as place:
+            try:
+                self._open(record, place)
+            finally:
+                kind, place[0] = place[0], before
+        if kind != RecordType.DATA:
+            self._violation(f"a record of type {kind} and {size} bytes in the middle of a message")
+        inside.missing -= size
+        if not inside.missing:
+            self._state = _Between()
+        return size
+
+    def _begin(self, plaintext: bytearray) -> Announced:
+        """Reads a message's first record, whose plaintext becomes the message's own bytes."""
+        size = len(plaintext) - 1
+        if size < _TOTAL_SIZE:
+            self._violation(f"a message's first record has {size} bytes, too few for its length")
+        total = int.from_bytes(plaintext[1 : 1 + _TOTAL_SIZE], "big")
+        if total > LONGEST_MESSAGE:
+            self._violation(f"a message of {total:,} bytes is announced, {LONGEST_MESSAGE:,} is the most")
+        expected = min(_TOTAL_SIZE + total, BODY_SIZE)
+        if size != expected:
+            self._violation(f"a message of {total:,} bytes has {expected:,} in its first record, and not {size:,}")
+        del plaintext[: 1 + _TOTAL_SIZE]
+        if total > len(plaintext):
+            self._state = _Inside(total - len(plaintext))
+        return Announced(total, plaintext)
+
+    def _read_bare(self, plaintext: bytearray) -> None:
+        """Reads a record that is no message's."""
+        kind = plaintext[0]
+        if kind not in (RecordType.CLOSE, RecordType.PING):
+            self._violation(f"{kind} is not a record type")
+        if len(plaintext) > 1:
+            self._violation(f"a {RecordType(kind).name} record carries {len(plaintext) - 1} bytes instead of none")
+        if kind == RecordType.CLOSE:
+            self._state = _Ended()
+
+    def _refuse_size(self, record: int, size: int) -> NoReturn:
+        """Says what is wrong with a record that is not of the message's next size, if it is the peer's at all."""
+        plaintext = bytearray(record - TAG_SIZE)
+        self._open(record, plaintext)
+        self._violation(
+            f"a record of type {plaintext[0]} and {len(plaintext) - 1:,} bytes in the middle of a message, "
+            f"whose next record has {size:,}: each but the last is full"
+        )
+
+    def _whole_record(self) -> int:
+        """Returns the size of the next record's ciphertext; 0 while it is incomplete."""
+        if self.buffered < _LENGTH_SIZE:
+            return 0
+        size = self._record_size() - _LENGTH_SIZE
         if size <= TAG_SIZE:
             self._violation(f"a record of {size} bytes has no room for its type")
-        if len(self._buffer) < _LENGTH_SIZE + size:
-            return b""
-        with memoryview(self._buffer) as view:
-            ciphertext = bytes(view[_LENGTH_SIZE : _LENGTH_SIZE + size])
-        del self._buffer[: _LENGTH_SIZE + size]
-        return ciphertext
+        return size if self.buffered >= _LENGTH_SIZE + size else 0
 
-    def _read(self, ciphertext: bytes) -> None:
-        due = self._cadence.rekey_due
+    def _open(self, size: int, plaintext: bytearray | memoryview) -> None:
+        """Decrypts the next record, whose ciphertext has `size` bytes."""
+        start = self._at + _LENGTH_SIZE
         try:
-            plaintext = self._cadence.decrypt(ciphertext)
+            with memoryview(self._source)[start : start + size] as ciphertext:
+                self._cipher.decrypt_into(b"", ciphertext, plaintext)
         except AuthenticationError as error:
             self._break(error)
-        kind, body = plaintext[0], memoryview(plaintext)[1:]
-        if due != (kind == RecordType.REKEY):
-            self._violation(f"of every {REKEY_INTERVAL} records exactly the last must be a REKEY")
-        match kind:
-            case RecordType.MORE | RecordType.END:
-                self._read_message(body, last=kind == RecordType.END)
-            case RecordType.REKEY:
-                self._require_bare(kind, body)
-                self._cadence.rekey()
-            case RecordType.PING:
-                self._require_bare(kind, body)
-                self._require_between(kind)
-            case RecordType.CLOSE:
-                self._require_bare(kind, body)
-                self._require_between(kind)
-                self._state = _Ended()
-            case _:
-                self._violation(f"{kind} is not a record type")
+        self._at = start + size
+        _rekey_if_due(self._cipher)
 
-    def _read_message(self, body: memoryview, last: bool) -> None:
-        if not last and len(body) < _BODY_SIZE:
-            self._violation(
-                f"a MORE record has {len(body):,} bytes and not {_BODY_SIZE:,}: each before the last is full"
-            )
-        match self._state:
-            case _Inside(missing=missing):
-                if not body:
-                    self._violation("a record without bytes inside a message")
-            case _:
-                if len(body) < _TOTAL_SIZE:
-                    self._violation(f"a message's first record has {len(body)} bytes, too few for its length")
-                missing = int.from_bytes(body[:_TOTAL_SIZE], "big")
-                body = body[_TOTAL_SIZE:]
-                if missing > LONGEST_MESSAGE:
-                    self._violation(f"a message of {missing:,} bytes is announced, {LONGEST_MESSAGE:,} is the most")
-                if missing and not body:
-                    self._violation("a message's first record has none of its bytes")
-                self._events.append(Announced(missing))
-        self._advance(missing, body, last)
-
-    def _advance(self, missing: int, body: memoryview, last: bool) -> None:
-        if len(body) > missing:
-            self._violation(f"a record has {len(body)} bytes where only {missing} of its message are missing")
-        if last != (len(body) == missing):
-            self._violation(f"{missing - len(body)} bytes are missing and the record says {'END' if last else 'MORE'}")
-        if body:
-            self._events.append(Body(body))
-        if last:
-            self._events.append(Finished())
-        self._state = _Between() if last else _Inside(missing - len(body))
-
-    def _require_bare(self, kind: int, body: memoryview) -> None:
-        if body:
-            self._violation(f"a {RecordType(kind).name} record carries {len(body)} bytes instead of none")
-
-    def _require_between(self, kind: int) -> None:
-        if not isinstance(self._state, _Between):
-            self._violation(f"a {RecordType(kind).name} record in the middle of a message")
+    def _refuse(self, misuse: str) -> NoReturn:
+        if isinstance(self._state, _Broken):
+            raise ChannelBrokenError(f"this channel is unusable since an earlier failure: {self._state.reason}")
+        raise MisuseError(misuse)
 
     def _violation(self, what: str) -> NoReturn:
         self._break(RecordError(f"the peer broke the record protocol: {what}"))
 
     def _break(self, error: AuthenticationError | RecordError | ConnectionLostError) -> NoReturn:
-        self._events.clear()
-        self._buffer.clear()
+        self._source, self._at = b"", 0
         self._state = _Broken(str(error))
         raise error
 
 
+def _rekey_if_due(cipher: CipherState) -> None:
+    """Replaces a direction's key if the record just made, or read, was the last one under it."""
+    if cipher.nonce % REKEY_INTERVAL == 0:
+        cipher.rekey()
+
+
 def wire_size(length: int) -> int:
-    """Returns the bytes on the wire of a message of `length` bytes, without the REKEY records in its way."""
-    records = max(1, -(-(_TOTAL_SIZE + length) // _BODY_SIZE))
-    return _TOTAL_SIZE + length + records * (_LENGTH_SIZE + 1 + TAG_SIZE)
+    """Returns the bytes on the wire of a message of `length` bytes."""
+    records = -(-(_TOTAL_SIZE + length) // BODY_SIZE)
+    return _TOTAL_SIZE + length + records * _OVERHEAD
 
 
 def _byte_view(part: Buffer) -> memoryview:
@@ -387,20 +434,3 @@ def _byte_view(part: Buffer) -> memoryview:
         return view.cast("B")
     except (TypeError, ValueError) as error:
         raise MisuseError("a part of a message must be a C-contiguous buffer of plain items") from error
-
-
-def _bodies(total: int, views: Sequence[memoryview]) -> Iterator[list[bytes | memoryview]]:
-    """Cuts a message into the bodies of its records; each but the last is full."""
-    pieces: list[bytes | memoryview] = [total.to_bytes(_TOTAL_SIZE, "big")]
-    room = _BODY_SIZE - _TOTAL_SIZE
-    for view in views:
-        start = 0
-        while start < len(view):
-            if not room:
-                yield pieces
-                pieces, room = [], _BODY_SIZE
-            piece = view[start : start + room]
-            pieces.append(piece)
-            start += len(piece)
-            room -= len(piece)
-    yield pieces

@@ -33,7 +33,7 @@ class Wire:
         self.bytes_sent = 0
         self.bytes_received = 0
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, data: bytes | bytearray) -> None:
         """Sends all of `data`; if it is cancelled half-way, it is unknown how much was sent.
 
         Raises:

@@ -14,11 +14,10 @@ from transport.handshake import LONGEST_PAYLOAD
 from transport.noise import KEY_SIZE, TAG_SIZE, CipherState, HandshakeState
 from transport.preamble import PREAMBLE_SIZE, prologue
 from transport.records import (
+    BODY_SIZE,
     RECORD_SIZE,
     REKEY_INTERVAL,
-    Body,
     Closed,
-    Finished,
     NeedData,
     RecordReader,
     RecordType,
@@ -26,7 +25,6 @@ from transport.records import (
 from transport.wire import Wire
 
 PADDED = LONGEST_PAYLOAD + 2
-BODY = RECORD_SIZE - TAG_SIZE - 1
 
 
 class RecordPeer:
@@ -40,7 +38,6 @@ class RecordPeer:
         self.wire = wire
         self._cipher = cipher
         self._reader = reader
-        self._made = 0
 
     @classmethod
     async def dial(cls, transport: Transport, address: str, server_key: bytes, settings: HandshakeSettings) -> Self:
@@ -59,21 +56,18 @@ class RecordPeer:
         return peer
 
     def record(self, kind: RecordType, body: bytes = b"") -> bytes:
-        """Returns the next record, behind a REKEY where that is due."""
-        rekey = b""
-        if self._made == REKEY_INTERVAL - 1:
-            rekey = self._sealed(RecordType.REKEY, b"")
+        """Returns the next record."""
+        ciphertext = self._cipher.encrypt(b"", bytes([kind]) + body)
+        if self._cipher.nonce % REKEY_INTERVAL == 0:
             self._cipher.rekey()
-            self._made = 0
-        return rekey + self._sealed(kind, body)
+        return len(ciphertext).to_bytes(2, "big") + ciphertext
 
     def message(self, *parts: bytes) -> Iterator[bytes]:
         """Gives one message's records, each made when it is taken."""
         content = b"".join(parts)
         content = len(content).to_bytes(8, "big") + content
-        for start in range(0, len(content), BODY):
-            last = start + BODY >= len(content)
-            yield self.record(RecordType.END if last else RecordType.MORE, content[start : start + BODY])
+        for start in range(0, len(content), BODY_SIZE):
+            yield self.record(RecordType.DATA, content[start : start + BODY_SIZE])
 
     async def send(self, *parts: bytes) -> None:
         for record in self.message(*parts):
@@ -89,26 +83,21 @@ class RecordPeer:
         return len(data)
 
     async def receive(self, limit: int = 10**9) -> bytes:
-        content = b""
-        while True:
-            match self._reader.next_event():
-                case NeedData():
-                    await self.read(RECORD_SIZE)
-                case Body(data=data):
-                    content += data
-                    assert len(content) <= limit
-                case Finished():
-                    return content
-                case Closed():
-                    raise ChannelClosedError("the peer has closed the channel")
+        while isinstance(event := self._reader.next_event(), NeedData):
+            await self.read(RECORD_SIZE)
+        if isinstance(event, Closed):
+            raise ChannelClosedError("the peer has closed the channel")
+        assert event.total <= limit
+        content, taken = event.body.ljust(event.total, b"\0"), len(event.body)
+        while taken < event.total:
+            size = self._reader.take(content, taken)
+            taken += size
+            if not size:
+                await self.read(RECORD_SIZE)
+        return bytes(content)
 
     async def aclose(self) -> None:
         """Says CLOSE if the other side takes it, and closes."""
         with trio.move_on_after(1), suppress(ChannelError):
             await self.wire.send(self.record(RecordType.CLOSE))
         await self.wire.aclose()
-
-    def _sealed(self, kind: RecordType, body: bytes) -> bytes:
-        ciphertext = self._cipher.encrypt(b"", bytes([kind]) + body)
-        self._made += 1
-        return len(ciphertext).to_bytes(2, "big") + ciphertext

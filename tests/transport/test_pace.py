@@ -8,11 +8,10 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fsl_async.errors import ChannelError, MisuseError
-from tests.support.record_peer import BODY
 from tests.transport.endpoints import dial_records
 from transport import ChannelBrokenError, ChannelClosedError, Pace, TooSlowError
 from transport.arriving import UNHURRIED, Stopwatch
-from transport.records import RecordType
+from transport.records import BODY_SIZE, RecordType
 from transport.testing.case import LARGE, echo
 
 RECORD = 65_510  # bytes of a message in its first record
@@ -285,7 +284,7 @@ async def test_an_announced_message_takes_no_room_before_it_comes(lab, autojump_
     peaks = []
     await lab.serve(handler)
     peer = await dial_records(lab)
-    await peer.wire.send(peer.record(RecordType.MORE, (50_000_000).to_bytes(8, "big") + bytes(BODY - 8)))
+    await peer.wire.send(peer.record(RecordType.DATA, (50_000_000).to_bytes(8, "big") + bytes(BODY_SIZE - 8)))
     await trio.sleep(10)
     assert peaks[0] < 2_000_000
     await peer.aclose()

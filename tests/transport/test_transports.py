@@ -7,7 +7,6 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fsl_async.errors import ChannelError, MisuseError
-from tests.support.record_peer import BODY
 from tests.transport.conftest import PLACES
 from tests.transport.endpoints import dial_records, observed
 from transport import (
@@ -20,7 +19,7 @@ from transport import (
     Role,
     TooSlowError,
 )
-from transport.records import RecordType, wire_size
+from transport.records import BODY_SIZE, RecordType, wire_size
 from transport.testing import CASES
 from transport.testing.case import ALICE, LARGE, SERVER, echo
 
@@ -83,7 +82,7 @@ async def test_an_announcement_alone_takes_no_memory(lab):
     """The announced terabyte could not be allocated: that the refusal comes shows that nobody tried."""
     await lab.serve()
     peer = await dial_records(lab)
-    await peer.wire.send(peer.record(RecordType.MORE, (2**40).to_bytes(8, "big").ljust(BODY, b"x")))
+    await peer.wire.send(peer.record(RecordType.DATA, (2**40).to_bytes(8, "big").ljust(BODY_SIZE, b"x")))
     await peer.aclose()
     (seen,) = await observed(lab, 1)
     assert isinstance(seen, MessageTooLongError)

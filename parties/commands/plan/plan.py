@@ -45,7 +45,7 @@ LARGEST_BULK = 2**32 - 1
 
 
 def framed(lengths: Sequence[int]) -> int:
-    """Bytes on the wire of messages of these lengths, without the key changes: 19 bytes for every 1,023 records."""
+    """Bytes on the wire of messages of these lengths."""
     return sum(wire_size(length) for length in lengths)
 
 

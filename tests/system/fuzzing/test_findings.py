@@ -16,10 +16,11 @@ from .parser import accepts
 OWNER = msgpack.unpackb(PARSERS["state-owner"].samples[0])
 
 
-def _answer(kind: RecordType, total: int) -> bytes:
+def _answer(total: int) -> bytes:
     """A hostile server's first record: an answer, as a part of a message of that length."""
-    payload, record = PARSERS["handshake-hostile-server"].samples[0].split(bytes([RecordType.END]) + (1024).to_bytes(8))
-    return payload + bytes([kind]) + total.to_bytes(8) + record
+    before = bytes([RecordType.DATA]) + (1_024).to_bytes(8)
+    payload, record = PARSERS["handshake-hostile-server"].samples[0].split(before)
+    return payload + bytes([RecordType.DATA]) + total.to_bytes(8) + record
 
 
 def _recorded(*events: Event) -> bytes:
@@ -38,7 +39,7 @@ PROOFS = PeerProofs(ROSTER)
 STATEMENT = f'statement = "{"cd" * 32}"\n'.encode()
 
 FINDINGS = {
-    "an answer that goes on": ("handshake-hostile-server", _answer(RecordType.MORE, 5_000)),
+    "an answer that goes on": ("handshake-hostile-server", _answer(5_000)),
     "a port of too many digits": ("address", b"host:" + b"9" * 5_000),
     "nothing but a bracket": ("address", b"[:0"),
     "lists in lists of clients": ("entries", b"\xdd\x00\x01\x86\xa0" * 800),
@@ -90,4 +91,4 @@ def test_what_was_found_is_refused(name: str) -> None:
 
 
 def test_the_answer_that_goes_on_is_an_answer_where_it_ends() -> None:
-    assert accepts(PARSERS["handshake-hostile-server"], _answer(RecordType.END, 1024))
+    assert accepts(PARSERS["handshake-hostile-server"], _answer(1_024))

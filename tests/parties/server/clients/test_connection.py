@@ -107,10 +107,10 @@ async def test_who_breaks_the_rules_hears_which_before_the_connection_ends(house
 
 async def test_who_breaks_the_rules_of_records_hears_which(house, autojump_clock):
     peer = await house.dial_records()
-    await peer.wire.send(peer.record(RecordType.MORE, (100).to_bytes(8, "big") + b"a few of them"))
+    await peer.wire.send(peer.record(RecordType.DATA, (100).to_bytes(8, "big") + b"a few of them"))
     refused = decode(await peer.receive(), FromServer, "S0").message
     assert refused.reason == "malformed"
-    assert "a MORE record has 21 bytes" in refused.explanation
+    assert "has 108 in its first record, and not 21" in refused.explanation
 
 
 # ---- sizes
