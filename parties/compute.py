@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 from weakref import WeakSet
 
 import trio
@@ -21,6 +21,9 @@ from parties.compiling import watched
 from parties.docstrings import documented_by
 
 ResultT = TypeVar("ResultT")
+
+FEW_BYTES: Final = 2**17
+"""Bytes that are digested in less time than it takes to wake a thread and to be woken by it: 0.03 ms."""
 
 
 class ComputeLane(ABC):
@@ -35,6 +38,10 @@ class ComputeLane(ABC):
     @abstractmethod
     async def run(self, work: Callable[[], ResultT]) -> ResultT:
         """Run one function and return what it returns."""
+
+    async def run_over(self, size: int, work: Callable[[], ResultT]) -> ResultT:
+        """Run a function that reads so many bytes once: few of them at once, before a thread would have begun."""
+        return watched(work) if size <= FEW_BYTES else await self.run(work)
 
     @abstractmethod
     async def run_all(self, work: Sequence[Callable[[], None]]) -> None:
@@ -64,6 +71,10 @@ class InlineLane(ComputeLane):
         """See `ComputeLane.run`."""
         await trio.lowlevel.checkpoint()
         return watched(work)
+
+    async def run_over(self, size: int, work: Callable[[], ResultT]) -> ResultT:
+        """See `ComputeLane.run_over`."""
+        return await self.run(work)
 
     async def run_all(self, work: Sequence[Callable[[], None]]) -> None:
         """See `ComputeLane.run_all`."""

@@ -27,7 +27,7 @@ from fsl_async.errors import FslError, MisuseError, StorageError, leaves
 from fsl_async.foreign_text import printable
 from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
-from parties.deployment.process_memory import give_back_code
+from parties.deployment.process_memory import give_back_code, room_for_parts
 from parties.deployment.round_files import RoundFiles
 from parties.deployment.server import server_setup
 from parties.deployment.watched_files import WatchedFile, watched_clients, watched_tokens
@@ -39,6 +39,7 @@ from parties.server.admission import Enrolment
 from parties.server.round.run import RoundRun
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
+from parties.server.storage import HELD_BYTES
 from parties.server.task_router import TaskRouter
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import InMemory, OnDisk
@@ -142,6 +143,7 @@ class HostedTask:
         self.doing = ""
         self._moved = moved
         self._config = config
+        self._is_alone = process is None
         self._lane = lane
         self._transport = transport
         self._scope = trio.CancelScope()
@@ -189,7 +191,8 @@ class HostedTask:
     async def _run(self, router: TaskRouter) -> None:
         setup = await server_setup(self._config, file=self.file, lane=self._lane, transport=self._transport)
         try:
-            server = Server(replace(setup, observe=self.observer))
+            held = room_for_parts() if self._is_alone else HELD_BYTES
+            server = Server(replace(setup, observe=self.observer, recent=held, loans=held))
             await self._serve(server, router)
         finally:
             await _close(setup)

@@ -21,10 +21,13 @@ from __future__ import annotations
 import ctypes
 import gc
 import mmap
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+
+from parties.server.storage import HELD_BYTES
 
 # Of <malloc.h>, whose numbers belong to the binary interface; see mallopt(3).
 _TRIM_THRESHOLD: Final = -1
@@ -38,6 +41,11 @@ NEW_OBJECTS: Final = 20_000
 """After which cycles are looked for; a few megabytes."""
 
 MAPPINGS = Path("/proc/self/maps")
+MEMINFO = Path("/proc/meminfo")
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+PARTS_SHARE: Final = 16
+"""Of the memory, one in so many bytes is room for parts that were put a moment ago, and one for those on loan."""
 
 
 def keep_freed_memory() -> None:
@@ -84,3 +92,16 @@ def _code() -> Iterator[tuple[int, int]]:
         if rights == "r-xp" and inode != "0":
             start, stop = place.split("-")
             yield int(start, 16), int(stop, 16)
+
+
+def room_for_parts() -> int:
+    """Bytes in memory for clients' parts that were put a moment ago, and as many for those on loan."""
+    return max(HELD_BYTES, total_and_free_memory()[0] // PARTS_SHARE) if MEMINFO.exists() else HELD_BYTES
+
+
+def total_and_free_memory() -> tuple[int, int]:
+    """Bytes of memory that this process can have: in all, and now."""
+    fields = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+    there, free = (1024 * int(fields[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
+    limit = CGROUP_LIMIT.read_text().strip() if os.access(CGROUP_LIMIT, os.R_OK) else "max"
+    return (there, free) if limit == "max" else (min(there, int(limit)), min(free, int(limit)))

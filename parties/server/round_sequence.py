@@ -343,7 +343,7 @@ class RoundSequence:
                 carries=lambda client: start.config.carrier(client) == setup.index,
                 observe=setup.observe,
                 recent=records.recent,
-                lends=not self.engine.reads_blobs,
+                loans=0 if self.engine.reads_blobs else setup.loans,
             )
             run = RoundRun(start, of_round, services)
             await run.begin()

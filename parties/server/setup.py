@@ -17,7 +17,7 @@ from parties.outcome import Model
 from parties.schedule import ConversationLimits, Schedule
 from parties.server.admission import ListOnly, Policy
 from parties.server.round.engine import Engine
-from parties.server.storage import RECENT_BYTES
+from parties.server.storage import HELD_BYTES
 from parties.storage.blobs.blobs import Blobs
 from parties.storage.blobs.memory import StoreBlobs
 from parties.storage.store import Store
@@ -48,6 +48,7 @@ class ServerSetup:
         engine: computes its rounds' sums and answers; None: `lane` does.
         lane: where it computes.
         recent: bytes of clients' bulk that it may hold in memory until it is forwarded and added, beside the blobs.
+        loans: bytes of what the other server has stored that it may hold in memory alone.
         randomness: the operating system's; in a simulation, a seed's.
         kind: simulation or live, announced in every handshake.
         schedule: when rounds close.
@@ -85,7 +86,8 @@ class ServerSetup:
     release: str = ""
     blobs: Blobs | None = None
     engine: Engine | None = None
-    recent: int = RECENT_BYTES
+    recent: int = HELD_BYTES
+    loans: int = HELD_BYTES
 
     @property
     def bulk(self) -> Blobs:

@@ -5,8 +5,8 @@ of a round, a share, a settled round) is needed in any case, so it waits, and th
 it has been said by then, nothing is lost, and the round resumes as soon as an operator has made room. See
 docs/adr/0010. Of blobs, what could not be erased is erased with what is erased next, or at the next start.
 
-Public parts that were put a moment ago are forwarded and added from memory, not read back nor hashed again. They are in
-the blobs as well, durably; so whatever has no room in memory is let go, the oldest first.
+Public parts that were put a moment ago are forwarded and added from memory, not read back nor hashed again, and let go
+once they have been both. They are in the blobs as well, durably; so whatever has no room is let go, the oldest first.
 """
 
 from __future__ import annotations
@@ -191,8 +191,15 @@ class PatientBlobs(Blobs):
         return await self._standstill.outlast(call, "blobs", DiskFullError, BlobsAwayError)
 
 
-RECENT_BYTES: Final = 32 << 20
-"""Of all parts that are held."""
+HELD_BYTES: Final = 128 << 20
+"""Room in memory for parts that were put a moment ago, and as much for those that only their carrier has stored, where
+nobody says how much memory there is."""
+
+ADDED = 1
+"""What a part is still wanted for that was forwarded to this server."""
+
+FORWARDED_AND_ADDED = 2
+"""What a part is wanted for that its client has brought."""
 
 
 class PartCache:
@@ -203,17 +210,18 @@ class PartCache:
         evicts: whether the oldest are let go for another one; else it is not held where there is no room.
     """
 
-    def __init__(self, room: int = RECENT_BYTES, *, evicts: bool = True) -> None:
+    def __init__(self, room: int = HELD_BYTES, *, evicts: bool = True) -> None:
         self._room = room
         self._evicts = evicts
         self._parts: dict[str | bytes, memoryview] = {}
+        self._wanted: dict[str | bytes, int] = {}
 
-    def hold(self, name: str | bytes, part: Buffer) -> bool:
-        """Hold a part, if there is room for it; whether it is held."""
+    def hold(self, name: str | bytes, part: Buffer, wanted: int = FORWARDED_AND_ADDED) -> bool:
+        """Hold a part, if there is room for it, until it was used as often as it is wanted; whether it is held."""
         view = memoryview(part).toreadonly()
         if self._evicts or (name not in self._parts and _kept_alive(view) <= self._room):
             self.let_go(name)
-            self._parts[name] = view
+            self._parts[name], self._wanted[name] = view, wanted
             self._room -= _kept_alive(view)
             while self._room < 0:
                 self.let_go(next(iter(self._parts)))
@@ -223,10 +231,18 @@ class PartCache:
         """The part of that name, if it is held."""
         return self._parts.get(name)
 
+    def use(self, name: str | bytes) -> None:
+        """Note that a part was used; the last use lets it go."""
+        if name in self._parts:
+            self._wanted[name] -= 1
+            if not self._wanted[name]:
+                self.let_go(name)
+
     def let_go(self, name: str | bytes) -> None:
         """Hold that part no longer, if it is held."""
         part = self._parts.pop(name, None)
         if part is not None:
+            del self._wanted[name]
             self._room += _kept_alive(part)
 
     def clear(self) -> None:

@@ -43,8 +43,8 @@ from parties.commands.plan.figures import size
 from parties.commands.plan.run import read_task
 from parties.commands.plan.server_plan import ServerPlan, plan_server, result_of_server
 from parties.commands.plan.server_view import count_text, server_details
-from parties.commands.preflight.host import MEMINFO, total_and_free_memory
 from parties.commands.report import Report
+from parties.deployment.process_memory import MEMINFO, total_and_free_memory
 
 REPETITIONS = 5
 MOST_TOGETHER = 16

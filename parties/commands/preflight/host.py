@@ -19,10 +19,13 @@ from fsl_async.task import Task
 from parties.commands.preflight.files import is_running
 from parties.commands.preflight.findings import Doubt
 from parties.deployment.memory_need import PROCESS_BYTES, message_bytes, server_bytes
+from parties.deployment.process_memory import room_for_parts, total_and_free_memory
 from parties.deployment.server import starting_model
 from parties.deployment.transports import named_transport
 from parties.identity.keys import Identity
 from parties.operator.resources import is_address
+from parties.server.round.records import client_bytes
+from parties.server.storage import HELD_BYTES
 from parties.settings.party_file import ServerFile
 from transport import (
     Channel,
@@ -37,8 +40,6 @@ from transport import (
 )
 from transport.unix import SCHEME
 
-MEMINFO = Path("/proc/meminfo")
-CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 TIMESYNC = Path("/run/systemd/timesync/synchronized")
 TIMEX_BYTES = 512  # struct timex has 208 on 64-bit Linux; a larger buffer does no harm
 CLOCK_ERROR = 5  # TIME_ERROR of adjtimex(2): the clock is not synchronised
@@ -110,7 +111,8 @@ def memory(tasks: Sequence[tuple[ServerFile, Task]]) -> str:
     for file, task in tasks:
         model = blocks_of(file, task)
         held = server_bytes(task, model, message_bytes(task, model, file.limits.memory_bytes))
-        needed += held - PROCESS_BYTES
+        parts = 2 * (room_for_parts() if len(tasks) == 1 else HELD_BYTES)
+        needed += held - PROCESS_BYTES + min(parts, task.max_clients * client_bytes(task))
     there, free = total_and_free_memory()
     if needed > there:
         whose = "this task" if len(tasks) == 1 else f"these {len(tasks)} tasks"
@@ -202,11 +204,3 @@ def kernel_clock() -> tuple[bool, float]:
     state = library.adjtimex(timex)
     (error,) = struct.unpack_from("@l", timex, GREATEST_ERROR)
     return state not in (-1, CLOCK_ERROR), error / 1e6
-
-
-def total_and_free_memory() -> tuple[int, int]:
-    """Bytes of memory that this process can have: in all, and now."""
-    fields = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
-    there, free = (1024 * int(fields[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
-    limit = CGROUP_LIMIT.read_text().strip() if os.access(CGROUP_LIMIT, os.R_OK) else "max"
-    return (there, free) if limit == "max" else (min(there, int(limit)), min(free, int(limit)))

@@ -154,7 +154,7 @@ class Depositor:
             StorageError: it could not be put.
         """
         wanted.check_size(len(bulk))
-        deposit = await self._lane.run(partial(_examined, wanted, bulk))
+        deposit = await self._lane.run_over(len(bulk), partial(_examined, wanted, bulk))
         if not wanted.announced or same(wanted.announced, deposit.part):
             await self._put(wanted, deposit, *_split(wanted, bulk))
         return deposit

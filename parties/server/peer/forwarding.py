@@ -73,7 +73,7 @@ async def take_in(run: RoundRun, message: Forward, bulk: memoryview, lane: Compu
         return Forwarded(message, len(bulk), None)
     key, shape = RequestKey(message.client, message.purpose, message.query), run.config.shape
     layout = next(layout for layout in layouts_of(shape, message.purpose) if layout.size == len(bulk))  # all lie alike
-    part, wrong = await lane.run(lambda: (named(layout, bulk), wrong_form(shape, layout, bulk)))
+    part, wrong = await lane.run_over(len(bulk), lambda: (named(layout, bulk), wrong_form(shape, layout, bulk)))
     name = part.part
     if run.requests.wants(key, name) or run.records.awaits(key, name):
         run.records.note_tree(key, name, part.tree)

@@ -127,7 +127,9 @@ class Outbox:
     async def _part(self, key: RequestKey, part: bytes) -> memoryview | None:
         """A public part; none where it is damaged, of which the operator hears: the other server would see a lie."""
         try:
-            return await self._records.part(key, part)
+            found = await self._records.part(key, part)
+            self._records.note_used(key, part)
+            return found
         except DamagedBlobError:
             self._damaged[key] = part
             self._damage.set()

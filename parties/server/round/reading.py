@@ -75,7 +75,7 @@ class ReadBack:
     async def _found(self, place: str, is_right: Callable[[memoryview], bool]) -> memoryview:
         try:
             content = await self._blobs.read(place)
-            if not await self._lane.run(partial(is_right, content)):
+            if not await self._lane.run_over(len(content), partial(is_right, content)):
                 raise altered(place)
         except DamagedBlobError as error:
             if place not in self._told:

@@ -29,7 +29,7 @@ that outlive their round are stored by both servers. See docs/adr/0011.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 import trio
@@ -46,7 +46,7 @@ from parties.compute import ComputeLane, InlineLane
 from parties.events import Observer, unobserved
 from parties.server.round.reading import AlteredError, ReadBack, StoredSubmission, SubmissionReader
 from parties.server.round.shares import ShareRecords
-from parties.server.storage import PAUSE, PartCache
+from parties.server.storage import ADDED, HELD_BYTES, PAUSE, PartCache
 from parties.server.store_layout import (
     KnownPart,
     RequestKey,
@@ -58,9 +58,6 @@ from parties.server.store_layout import (
 from parties.storage.blobs.blobs import Blobs, DamagedBlobError
 from parties.storage.blobs.memory import StoreBlobs
 from parties.storage.store import Change, Keep, Put, Record, Store, decode_stored
-
-LOAN_BYTES: Final = 128 << 20
-"""Room in memory for public parts that only their carrier has stored."""
 
 IN_FLIGHT = 2
 """A commit lies in the store's log and in its file for a while."""
@@ -92,7 +89,7 @@ class RoundRecords:
         carries: whether this server is a client's carrier.
         observe: hears of blobs that are altered or missing.
         recent: public parts that this server has put a moment ago.
-        lends: whether what only the carrier has to store may be held in memory alone here.
+        loans: bytes of what only the carrier has to store that may be held in memory alone here.
 
     Attributes:
         store: for what clients send: if the disk is full, they are told to come back.
@@ -115,8 +112,7 @@ class RoundRecords:
         carries: Callable[[str], bool] = lambda client: True,
         observe: Observer = unobserved,
         recent: PartCache | None = None,
-        *,
-        lends: bool = True,
+        loans: int = HELD_BYTES,
     ) -> None:
         self.store = store
         self.own = own or store
@@ -128,7 +124,7 @@ class RoundRecords:
         self.over = trio.Event()
         self._config = config
         self._session_trees = session_trees
-        self._on_loan = PartCache(LOAN_BYTES if lends else 0, evicts=False)
+        self._on_loan = PartCache(loans, evicts=False)
         self._recent = PartCache(0) if recent is None else recent
         self._awaited: dict[str, trio.Event] = {}
         self._noted: dict[KnownPart, bytes | None] = {}
@@ -171,7 +167,8 @@ class RoundRecords:
             StorageError: it could not be kept.
         """
         if not (self._lends(key) and self._on_loan.hold(name, part)):
-            await self.blobs.put(self._part_key(key, name), part)
+            await self.blobs.put(place := self._part_key(key, name), part)
+            self._recent.hold(place, part, ADDED)
         self._sizes[KnownPart(key, name)] = len(part)
         awaited = self._awaited.pop(self._part_key(key, name), None)
         if awaited is not None:
@@ -218,6 +215,11 @@ class RoundRecords:
             if not (self.carries(key.client) or self.over.is_set()):
                 await self.blobs.erase(place)
             raise
+
+    def note_used(self, key: RequestKey, name: bytes) -> None:
+        """Note that a public part was forwarded, or that the submission which it is was added."""
+        if key.purpose == "submit":
+            self._recent.use(self._part_key(key, name))
 
     def await_part(self, key: RequestKey, name: bytes) -> None:
         """Note that a restart has lost a public part, which is waited for from now on."""
@@ -268,8 +270,7 @@ class RoundRecords:
         """
         stored = await self.stored_submission(client)
         found = await self._reader.read(stored)
-        own = RequestKey(client, "submit", 0)
-        self._recent.let_go(self._part_key(own, stored.part))  # whoever asks for a submission adds it
+        self.note_used(RequestKey(client, "submit", 0), stored.part)  # whoever asks for a submission adds it
         return found
 
     async def repaired_submission(self, client: str, gives_up: Callable[[], bool]) -> Submission:

@@ -22,6 +22,7 @@ import trio
 
 from parties.commands.preflight import Finding, Verdict, bulk, compute, host, others, passed, preflight
 from parties.commands.report import ExitCode
+from parties.deployment import process_memory
 from parties.deployment.server import server_setup
 from parties.events import ConnectionFailed
 from parties.files import disk
@@ -477,13 +478,13 @@ def test_the_kernel_can_be_asked():
 def test_memory_is_the_smaller_of_the_hosts_and_the_containers(monkeypatch, tmp_path):
     (tmp_path / "meminfo").write_text("MemTotal:  1000 kB\nMemFree: 10 kB\nMemAvailable:  500 kB\n")
     (tmp_path / "max").write_text("max\n")
-    monkeypatch.setattr(host, "MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(host, "CGROUP_LIMIT", tmp_path / "max")
-    assert host.total_and_free_memory() == (1_024_000, 512_000)
+    monkeypatch.setattr(process_memory, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(process_memory, "CGROUP_LIMIT", tmp_path / "max")
+    assert process_memory.total_and_free_memory() == (1_024_000, 512_000)
     (tmp_path / "max").write_text("600000\n")
-    assert host.total_and_free_memory() == (600_000, 512_000)
+    assert process_memory.total_and_free_memory() == (600_000, 512_000)
     (tmp_path / "max").unlink()
-    assert host.total_and_free_memory() == (1_024_000, 512_000)
+    assert process_memory.total_and_free_memory() == (1_024_000, 512_000)
 
 
 def test_descriptors_are_counted(monkeypatch, folder):

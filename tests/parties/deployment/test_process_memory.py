@@ -10,7 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from fsl_async import kernels
-from parties.deployment.process_memory import give_back_code, keep_freed_memory
+from parties.deployment import process_memory
+from parties.deployment.process_memory import give_back_code, keep_freed_memory, room_for_parts
+from parties.server.storage import HELD_BYTES
 from tests import ROOT
 
 STATUS = Path("/proc/self/status")
@@ -77,3 +79,18 @@ def give_back_and_work_on() -> None:
 def test_nothing_happens_where_the_system_has_no_list_of_mappings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("parties.deployment.process_memory.MAPPINGS", Path("/nowhere/maps"))
     give_back_code()
+
+
+@pytest.mark.parametrize(
+    ("there", "room"),
+    [("1000", HELD_BYTES), ("16777216", 2**30), ("", HELD_BYTES)],
+    ids=["little", "much", "unknown"],
+)
+def test_room_for_parts_is_a_share_of_the_memory(
+    there: str, room: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if there:
+        (tmp_path / "meminfo").write_text(f"MemTotal: {there} kB\nMemAvailable: 1 kB\n")
+    monkeypatch.setattr(process_memory, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(process_memory, "CGROUP_LIMIT", tmp_path / "max")
+    assert room_for_parts() == room

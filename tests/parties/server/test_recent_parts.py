@@ -2,7 +2,7 @@
 
 import pytest
 
-from parties.server.storage import PartCache
+from parties.server.storage import ADDED, PartCache
 
 
 @pytest.fixture
@@ -27,6 +27,19 @@ def test_what_has_no_room_is_let_go_the_oldest_first(parts):
     assert not any(map(parts.find, ("two", "three", "more than there is room for")))
     parts.hold("again", memoryview(bytes(100)))
     assert parts.find("again")
+
+
+def test_the_last_use_lets_go(parts):
+    parts.hold("brought", memoryview(bytes(40)))
+    parts.hold("forwarded here", memoryview(bytes(40)), ADDED)
+    for name in ("brought", "forwarded here", "of none"):
+        parts.use(name)
+    assert parts.find("brought")
+    assert not parts.find("forwarded here")
+    parts.use("brought")
+    assert not parts.find("brought")
+    parts.hold("all", memoryview(bytes(100)))
+    assert parts.find("all")
 
 
 def test_a_part_counts_with_the_message_that_it_keeps_alive(parts):

@@ -11,6 +11,7 @@ import trio
 
 from fsl_async import PeerViolationError
 from parties import simulate
+from parties.server.round.records import RoundRecords
 from parties.server.server import Server
 from tests import ROOT
 from tests.support.cases import sides
@@ -123,7 +124,7 @@ async def test_the_documentation_says_what_cannot_be_detected(seed: int, autojum
 @pytest.mark.parametrize("name", ["forwards two parts of one client", "forwards a changed part", "commits twice"])
 async def test_an_honest_server_comes_up_again(name: str, index: int, seed: int, autojump_clock, monkeypatch) -> None:
     """Whatever the peer made it store: what a restart would stumble over is not kept."""
-    monkeypatch.setattr("parties.server.round.records.LOAN_BYTES", 0)  # public parts are stored, not on loan
+    monkeypatch.setattr(RoundRecords, "_lends", lambda records, key: False)  # public parts are stored, not on loan
     mutation = next(mutation for mutation in MUTATIONS if mutation.name == name)
     account = await meet(mutation, index, seed)
     assert account.mutant.fired

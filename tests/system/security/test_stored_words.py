@@ -141,9 +141,8 @@ async def test_what_a_restart_has_lost_is_not_replaced_by_another_part(seed, aut
         await sent(both.network, client, submission(run.config, client))
         assert not await stored_parts(second)
         monkeypatch.setattr(Outbox, "resend_forwards", nothing)
-        monkeypatch.setattr("parties.server.round.records.LOAN_BYTES", 0)
         async with trio.open_nursery() as nursery:
-            both.network.servers = (first, Server(second.setup))
+            both.network.servers = (first, Server(replace(second.setup, loans=0)))
             nursery.start_soon(both.run, 1)
             await trio.sleep(10)
             await forward(first, submission(run.config, client), client, "submit", 0)

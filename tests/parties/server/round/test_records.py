@@ -11,9 +11,9 @@ from fsl_async.config import RoundConfig, ServerKeys, describe_model
 from fsl_async.derivation import dense_digest, public_digest, tree_digest
 from fsl_async.errors import StorageError
 from fsl_async.wire.public_part import Layout, Trees
-from parties.server.round import records as round_records
 from parties.server.round.reading import StoredSubmission
 from parties.server.round.records import RoundRecords
+from parties.server.storage import HELD_BYTES
 from parties.server.store_layout import RequestKey, dense_name, part_name
 from parties.storage.store import Change, MemoryStore
 from tests.support.machine_scenes import key
@@ -58,8 +58,8 @@ async def no_session(client: str) -> None:
     raise AssertionError(client)
 
 
-def records_on(store: MemoryStore) -> RoundRecords:
-    return RoundRecords(store, CONFIG, no_session)
+def records_on(store: MemoryStore, loans: int = HELD_BYTES) -> RoundRecords:
+    return RoundRecords(store, CONFIG, no_session, loans=loans)
 
 
 def content(number: int) -> bytes:
@@ -143,9 +143,8 @@ async def test_a_forwarded_submission_is_on_loan_until_the_round_is_over():
     assert store.read == ["anna"]
 
 
-async def test_without_room_for_a_loan_the_part_is_stored(monkeypatch):
-    monkeypatch.setattr(round_records, "LOAN_BYTES", SIZE * 3 // 2)
-    records = records_on(store := Shelf())
+async def test_without_room_for_a_loan_the_part_is_stored():
+    records = records_on(store := Shelf(), loans=SIZE * 3 // 2)
     for number, client in enumerate(("anna", "ben"), start=1):
         await records.keep_part(submit(client), named(content(number)), content(number))
         await records.keep_part(submit(client), named(content(number)), content(number))  # a repeat takes no room
@@ -191,9 +190,8 @@ async def test_trees_that_outlive_their_round_are_never_on_loan():
     assert [tuple(part) for part in await records.parts()] == [(submit("anna"), NAME)]
 
 
-async def test_what_could_not_be_stored_is_not_there(monkeypatch):
-    monkeypatch.setattr(round_records, "LOAN_BYTES", 0)
-    records = records_on(FullShelf())
+async def test_what_could_not_be_stored_is_not_there():
+    records = records_on(FullShelf(), loans=0)
     with pytest.raises(StorageError, match="full"):
         await records.keep_part(submit("anna"), NAME, content(1))
     with pytest.raises(StorageError, match="is missing"):
@@ -216,9 +214,8 @@ async def test_what_is_wrong_with_a_forwarded_part_is_remembered():
     assert records.malformed(submit("anna"), NAME) == "padding"
 
 
-async def test_a_part_counts_with_the_message_that_it_keeps_alive(monkeypatch):
-    monkeypatch.setattr(round_records, "LOAN_BYTES", 2 * SIZE)
-    records = records_on(store := Shelf())
+async def test_a_part_counts_with_the_message_that_it_keeps_alive():
+    records = records_on(store := Shelf(), loans=2 * SIZE)
     message = memoryview(bytearray(content(1) + bytes(2 * SIZE)))
     await records.keep_part(submit("anna"), NAME, message[:SIZE])
     assert await records.part(submit("anna"), NAME) == content(1)
