@@ -10,7 +10,6 @@ the gate (SIGUSR1). What is told then is measured from the gate on. Every round 
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -26,14 +25,10 @@ from fsl_async.task import Task
 from fsl_async.wire.codec import decode
 from fsl_async.wire.messages import FromClient, Hint, Submit
 from parties.client.client import Client
-from parties.client.setup import ClientSetup
 from parties.compute import ThreadLane
-from parties.identity.keys import Identity
-from parties.settings.task_file import Deployment
-from parties.watch import silent
-from transport import Channel, Kind, TcpTransport
+from transport import Channel, TcpTransport
 
-from .site import UNIT, Site, say
+from .site import UNIT, Site, client_setup, say
 
 SPREAD = 2**12
 """Update values are whole numbers of units below this."""
@@ -154,24 +149,14 @@ async def crowd(site: Site, first: int, last: int, rounds: int, seed: int, over:
     """Live through some rounds with all of these clients, and tell what they took."""
     turns = trio.Semaphore(PREPARING)
     gates = [Gate(last - first, turns.release if number == 0 else _nothing) for number in range(rounds)]
-    deployment, lane = Deployment.load(site.task_file), ThreadLane(1)
+    lane = ThreadLane(1)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_wait_for_parent, gates, last - first)
         async with trio.open_nursery() as clients:
             for number in range(first, last):
                 walker = Walker(name_of(number), gates[0], over * (number - first) / (last - first))
-                setup = ClientSetup(
-                    task=deployment.task,
-                    identity=Identity.load(site.key(walker.name)),
-                    servers=deployment.identities,
-                    addresses=deployment.addresses,
-                    transport=GatedTransport(walker),
-                    lane=lane,
-                    randomness=os.urandom,
-                    kind=Kind.LIVE,
-                    watch=silent,
-                    patience=PATIENCE,
-                )
+                more = {"transport": GatedTransport(walker), "lane": lane, "patience": PATIENCE}
+                setup = client_setup(site, walker.name, **more)
                 await turns.acquire()
                 clients.start_soon(_take_part, Client(setup), walker, gates, seed, number)
         nursery.cancel_scope.cancel()

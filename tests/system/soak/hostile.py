@@ -12,7 +12,6 @@ stand at the same time. With the ordinary 256 the servers would give up the olde
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 import tempfile
@@ -20,7 +19,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +28,12 @@ from rich.table import Table
 
 from fsl_async import Dense, Ring, Sparse, Task
 from parties.client.client import Client
-from parties.client.setup import ClientSetup
-from parties.compute import ThreadLane
-from parties.identity.keys import Identity
-from parties.settings.task_file import Deployment
-from parties.watch import silent
-from transport import Kind, TcpTransport
 
 from .children import Child, python_module
 from .crowd_process import name_of
 from .hostile_process import attacker_name, keys_needed
-from .site import SERVERS, UNIT, Site, lay_out
+from .one_round import start_servers
+from .site import UNIT, Site, client_setup, lay_out
 from .telling import console, tell
 
 ASKED = 2.0
@@ -92,7 +85,7 @@ class Hostile:
     async def run(self, runs: int, progress: Callable[[str], None]) -> None:
         """Measure all phases."""
         async with trio.open_nursery() as nursery:
-            servers = await self._start_servers(nursery)
+            servers = await start_servers(self.site, nursery, lambda index, told: None)
             for _ in range(WARM_UP):
                 await self._visit()
             await self._phase("alone", runs, progress)
@@ -107,21 +100,6 @@ class Hostile:
             await trio.sleep(SETTLING_SECONDS)
             await self._phase("alone again", runs, progress)
             nursery.cancel_scope.cancel()
-
-    async def _start_servers(self, nursery: trio.Nursery) -> list[Child]:
-        servers, listening = [], [trio.Event(), trio.Event()]
-
-        def heard(index: int, told: dict[str, Any]) -> None:
-            if "listens" in told:
-                listening[index].set()
-
-        for index, name in enumerate(SERVERS):
-            command = python_module("tests.system.soak.server_process", self.site.server_file(index))
-            servers.append(Child(name, command, self.site.log(name), partial(heard, index)))
-            nursery.start_soon(servers[-1].run_well)
-        for event in listening:
-            await event.wait()
-        return servers
 
     def _attack(self) -> Child:
         arguments = (self.site.folder, "--idle", self.idle, "--trickling", self.trickling, "--arrival", self.arrival)
@@ -159,20 +137,8 @@ class Hostile:
     async def _visit(self) -> float:
         """The seconds in which one honest client connects, retrieves and submits."""
         name, self.numbers = name_of(self.numbers), self.numbers + 1
-        deployment = Deployment.load(self.site.task_file)
-        task = deployment.task
-        setup = ClientSetup(
-            task=task,
-            identity=Identity.load(self.site.key(name)),
-            servers=deployment.identities,
-            addresses=deployment.addresses,
-            transport=TcpTransport(),
-            lane=ThreadLane(1),
-            randomness=os.urandom,
-            kind=Kind.LIVE,
-            watch=silent,
-        )
-        rows = np.arange(task.block("items").select, dtype=np.uint32) * 3
+        setup = client_setup(self.site, name)
+        rows = np.arange(setup.task.block("items").select, dtype=np.uint32) * 3
         started = time.perf_counter()
         async with Client(setup) as client:
             await client.retrieve({"items": rows})

@@ -9,7 +9,7 @@ SQLite's log is measured as well. The exit code is 1 where memory has grown by m
 from __future__ import annotations
 
 import argparse
-import os
+import math
 import sys
 import tempfile
 from collections.abc import Callable
@@ -22,15 +22,10 @@ from rich.table import Table
 
 from fsl_async import Ring, Sparse, Task
 from parties.client.client import Client
-from parties.client.setup import ClientSetup
 from parties.compute import InlineLane
-from parties.identity.keys import Identity
-from parties.settings.task_file import Deployment
-from parties.watch import silent
-from transport import Kind, TcpTransport
 
 from .children import Child, python_module
-from .site import SERVERS, Site, lay_out
+from .site import SERVERS, client_setup, lay_out
 from .telling import shown, tell
 
 ASKED = 0.02
@@ -87,7 +82,8 @@ async def measure(folder: Path, rounds: int, seed: int, progress: Callable[[str,
             nursery.start_soon(server.run)
         while not all("listens at" in server.last_words() for server in servers):  # noqa: ASYNC110 - they tell nobody
             await trio.sleep(0.1)
-        first, second = (_client(site, name) for name in CLIENTS)
+        more = {"lane": InlineLane(), "patience": math.inf}
+        first, second = (Client(client_setup(site, name, **more)) for name in CLIENTS)
         async with first, second:
             for number in range(rounds):
                 for client in (first, second):
@@ -102,24 +98,6 @@ async def measure(folder: Path, rounds: int, seed: int, progress: Callable[[str,
                 progress("rounds", number + 1)
         nursery.cancel_scope.cancel()
     return seen
-
-
-def _client(site: Site, name: str) -> Client:
-    deployment = Deployment.load(site.task_file)
-    return Client(
-        ClientSetup(
-            task=deployment.task,
-            identity=Identity.load(site.key(name)),
-            servers=deployment.identities,
-            addresses=deployment.addresses,
-            transport=TcpTransport(),
-            lane=InlineLane(),
-            randomness=os.urandom,
-            kind=Kind.LIVE,
-            watch=silent,
-            patience=float("inf"),
-        )
-    )
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 import trio
 
 from fsl_async import Task
+from parties.concurrency import RecurringEvent
 from parties.files.models import load_model
 
 from .children import Child, python_module
@@ -45,6 +46,8 @@ class Crowd:
         seed: of model and updates.
         rest: seconds before each round but the first, in which the servers' stores keep house after the last one.
         over: seconds over which each process lets its submissions go; 0: all at the same moment.
+        in_turn: whether a process lets its submissions go once those of the one before have their receipts.
+        limits: the servers'.
     """
 
     clients: int
@@ -53,6 +56,8 @@ class Crowd:
     seed: int
     rest: float = 0.0
     over: float = 0.0
+    in_turn: bool = False
+    limits: Mapping[str, float] = field(default_factory=lambda: LIBERAL)
 
 
 @dataclass
@@ -65,7 +70,9 @@ class Measured:
         processor: seconds of all processors, of both servers and of all clients, until both were done and had settled.
         submit: by client, seconds from the gate until it had both receipts.
         sent: bytes that a client's submission took on the wire, by client.
-        memory: by server, the most bytes it had in memory.
+        at_start: by server, the most bytes it had in memory when it began to listen.
+        at_receipt: likewise, when the last client had its receipts; later comes the sum.
+        memory: likewise, when it had settled.
         seconds: by server and kind of work, where its time went.
         said: by server and kind of message, seconds from the gate until the first one left for the other server.
         counted: how many clients the round counted.
@@ -77,6 +84,8 @@ class Measured:
     processor: dict[str, float] = field(default_factory=dict)
     submit: dict[str, float] = field(default_factory=dict)
     sent: dict[str, int] = field(default_factory=dict)
+    at_start: list[int] = field(default_factory=lambda: [0, 0])
+    at_receipt: list[int] = field(default_factory=lambda: [0, 0])
     memory: list[int] = field(default_factory=lambda: [0, 0])
     seconds: list[dict[str, float]] = field(default_factory=lambda: [{}, {}])
     said: list[dict[str, float]] = field(default_factory=lambda: [{}, {}])
@@ -92,7 +101,6 @@ class _Run:
         self.rounds = rounds = crowd.rounds
         self.progress = progress
         self.measured = [Measured() for _ in range(rounds)]
-        self.listening = [trio.Event(), trio.Event()]
         self.all_ready = [trio.Event() for _ in range(rounds)]
         self.opened_at: list[float] = []
         self.ready = [0] * rounds
@@ -100,13 +108,17 @@ class _Run:
         self.members: list[Child] = []
         self.before: dict[str, float] = {}
         self._spent: list[dict[str, float]] = [{}, {}]
+        self._submitted = RecurringEvent()
 
-    def open_gate(self) -> None:
+    async def open_gate(self, in_turn: bool) -> None:
         """Let the submissions go that wait."""
         self.before = self.processor()
         self.opened_at.append(time.monotonic())
         for child in self.members:
+            submitted = self._submitted.next
             child.send(signal.SIGUSR1)
+            if in_turn:
+                await submitted.wait()
 
     def processor(self) -> dict[str, float]:
         """What everybody has had of the processors so far, in seconds."""
@@ -119,8 +131,6 @@ class _Run:
 
     def from_server(self, index: int, told: dict[str, Any]) -> None:
         match told:
-            case {"listens": _}:
-                self.listening[index].set()
             case {"state": "Done", "round": number, "clock": clock}:
                 measured = self.measured[number - 1]
                 measured.done[index] = clock - self.opened_at[number - 1]
@@ -147,11 +157,32 @@ class _Run:
                 if self.ready[number - 1] == self.clients:
                     self.all_ready[number - 1].set()
             case {"submitted": client, "round": number, "seconds": seconds, "bytes_sent": sent}:
-                self.measured[number - 1].submit[client] = seconds
-                self.measured[number - 1].sent[client] = sent
+                measured = self.measured[number - 1]
+                measured.submit[client] = seconds
+                measured.sent[client] = sent
+                measured.at_receipt = [server.peak_memory() for server in self.servers]
+                self._submitted.set()
                 self.progress("submissions in", sum(len(measured.submit) for measured in self.measured))
             case {"told": client, "round": number, "counted": True}:
                 self.measured[number - 1].told.add(client)
+
+
+async def start_servers(site: Site, nursery: trio.Nursery, heard: Callable[[int, dict[str, Any]], None]) -> list[Child]:
+    """Both servers, once they listen; `heard` takes what each of them tells."""
+    servers, listening = [], [trio.Event(), trio.Event()]
+
+    def hear(index: int, told: dict[str, Any]) -> None:
+        if "listens" in told:
+            listening[index].set()
+        heard(index, told)
+
+    for index, name in enumerate(SERVERS):
+        command = python_module("tests.system.soak.server_process", site.server_file(index))
+        servers.append(Child(name, command, site.log(name), partial(hear, index)))
+        nursery.start_soon(servers[-1].run_well)
+    for event in listening:
+        await event.wait()
+    return servers
 
 
 async def measure(
@@ -174,23 +205,18 @@ async def measure(
     """
     names = [name_of(number) for number in range(crowd.clients)]
     rounds = {"clients": crowd.clients, "count": crowd.rounds}
-    site = lay_out(folder, task, names, rounds, np.random.default_rng(crowd.seed), limits=LIBERAL)
+    site = lay_out(folder, task, names, rounds, np.random.default_rng(crowd.seed), limits=crowd.limits)
     run = _Run(crowd, progress)
     async with trio.open_nursery() as nursery:
-        for index in (0, 1):
-            command = python_module("tests.system.soak.server_process", site.server_file(index))
-            child = Child(SERVERS[index], command, site.log(SERVERS[index]), partial(run.from_server, index))
-            run.servers.append(child)
-            nursery.start_soon(child.run_well)
-        for event in run.listening:
-            await event.wait()
+        run.servers = await start_servers(site, nursery, run.from_server)
+        run.measured[0].at_start = [server.peak_memory() for server in run.servers]
         run.members = _start_clients(site, run, crowd)
         for child in run.members:
             nursery.start_soon(child.run_well)
         for number, ready in enumerate(run.all_ready):
             await ready.wait()
             await trio.sleep(crowd.rest if number else 0.0)
-            run.open_gate()
+            await run.open_gate(crowd.in_turn)
     _check(site, task, run, crowd.seed)
     return run.measured
 

@@ -6,6 +6,7 @@ What operators would exchange by hand is written into one folder; the parties fi
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,14 @@ import numpy.typing as npt
 
 from fsl_async import Dense, Task
 from fsl_async.task import Block
+from parties.client.setup import ClientSetup
+from parties.compute import ThreadLane
 from parties.files.models import save_model
 from parties.identity.keys import Identity
+from parties.settings.task_file import Deployment
 from parties.settings.writing import free_addresses, to_toml, write_deployment
+from parties.watch import silent
+from transport import Kind, TcpTransport
 
 Model = dict[str, npt.NDArray[Any]]
 
@@ -117,6 +123,22 @@ def lay_out(
         }
         site.server_file(server).write_text(to_toml(table))
     return site
+
+
+def client_setup(site: Site, name: str, **more: Any) -> ClientSetup:
+    """What a client of the deployment is made of, one that stores nothing; `more` says what is out of the ordinary."""
+    deployment = Deployment.load(site.task_file)
+    ordinary = {"transport": TcpTransport(), "lane": ThreadLane(1)}
+    return ClientSetup(
+        task=deployment.task,
+        identity=Identity.load(site.key(name)),
+        servers=deployment.identities,
+        addresses=deployment.addresses,
+        randomness=os.urandom,
+        kind=Kind.LIVE,
+        watch=silent,
+        **(ordinary | more),
+    )
 
 
 def shape_of(block: Block) -> tuple[int, ...]:
