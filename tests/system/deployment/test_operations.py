@@ -20,16 +20,13 @@ import trio
 
 from fsl_async.errors import ChannelError
 from parties.files.models import load_model, save_model
-from parties.identity.handshake import Credentials
 from parties.identity.keys import Identity
 from parties.settings.task_file import Deployment
 from tests import ROOT
 from tests.system.deployment.deployed import sum_of
 from tests.system.deployment.terminals import SERVE, Terminals, terminals
 from tests.system.deployment.walkthrough import Written, has_seen, quoted, sections, steps, walk
-from transport import HandshakeSettings, Kind, Role
-from transport.handshake import initiate
-from transport.wire import Wire
+from tests.system.soak.hostile_process import WHOLE_HANDSHAKE, Way, shake_hands
 
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 SECTIONS = sections(PAGE)
@@ -242,46 +239,12 @@ def _(site: Terminals) -> None:
     site.until(lambda: has_seen("take effect when the server is started again", site.seen()), "s0")
 
 
-class StallingStream(trio.abc.Stream):
-    """A stream that at some time sends only the beginning of what it is given."""
-
-    def __init__(self, inner: trio.SocketStream) -> None:
-        self._inner = inner
-        self.stalls = False
-
-    async def send_all(self, data: bytes) -> None:
-        if self.stalls:
-            await self._inner.send_all(data[: len(data) // 2])
-            await trio.sleep_forever()
-        await self._inner.send_all(data)
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        return bytes(await self._inner.receive_some(max_bytes))
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self._inner.wait_send_all_might_not_block()
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
 async def begin_a_request_and_stall(home: Path) -> None:
     """Shake hands with S0, send half of a message, and wait until S0 has had enough."""
     deployment, identity = Deployment.load(home / "task.toml"), Identity.load(home / "alice.key")
-    settings = HandshakeSettings(
-        private_key=identity.channel_secret,
-        role=Role.CLIENT,
-        kind=Kind.LIVE,
-        randomness=os.urandom,
-        payload=Credentials.of(identity, deployment.task.digest()).encode(),
-    )
     host, _, port = deployment.addresses[0].rpartition(":")
-    async with StallingStream(await trio.open_tcp_stream(host, int(port))) as stream:
-        channel = await initiate(Wire(stream), deployment.identity(0).channel, settings)
-        async with trio.open_nursery() as nursery:
-            stream.stalls = True
-            nursery.start_soon(channel.send, bytes(10_000))
-            await channel.receive(0)
+    async with await trio.open_tcp_stream(host, int(port)) as stream:
+        await shake_hands(deployment, 0, identity, Way("half of a request", WHOLE_HANDSHAKE + 5_000, 10_000), stream)
 
 
 @scenario("A disk is full")

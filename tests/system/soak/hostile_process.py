@@ -109,11 +109,10 @@ class Attack:
     """
 
     def __init__(self, site: Site, server: int, hosts: Iterator[str]) -> None:
-        deployment = Deployment.load(site.task_file)
         self._site = site
-        self._server_key = deployment.identity(server).channel
-        self._task = deployment.task.digest()
-        self._host, _, self._port = deployment.addresses[server].rpartition(":")
+        self._server = server
+        self._deployment = Deployment.load(site.task_file)
+        self._host, _, self._port = self._deployment.addresses[server].rpartition(":")
         self._hosts = hosts
         self.standing = Counter[str]()
         self.dropped = Counter[str]()
@@ -127,7 +126,11 @@ class Attack:
         random.Random(0).shuffle(ways)
         async with trio.open_nursery() as nursery:
             for way in ways:
-                occupy = _stay_silent if way is SILENT else partial(self._shake_hands, next(keys), way)
+                occupy = (
+                    _stay_silent
+                    if way is SILENT
+                    else partial(shake_hands, self._deployment, self._server, next(keys), way)
+                )
                 nursery.start_soon(self._keep, way.name, occupy)
                 await trio.sleep(arrival / len(ways))
 
@@ -149,19 +152,23 @@ class Attack:
             self.standing[name] -= 1
             self.dropped[name] += 1
 
-    async def _shake_hands(self, identity: Identity, way: Way, stream: trio.SocketStream) -> None:
-        settings = HandshakeSettings(
-            private_key=identity.channel_secret,
-            role=Role.CLIENT,
-            kind=Kind.LIVE,
-            randomness=os.urandom,
-            payload=Credentials.of(identity, self._task).encode(),
-        )
-        channel = await initiate(Wire(TricklingStream(stream, way.quick)), self._server_key, settings)
-        async with trio.open_nursery() as nursery:
-            if way.request:
-                nursery.start_soon(channel.send, bytes(way.request))
-            await channel.receive(0)  # until the server says CLOSE, or nothing any more
+
+async def shake_hands(
+    deployment: Deployment, server: int, identity: Identity, way: Way, stream: trio.SocketStream
+) -> None:
+    """Shake hands with a server, begin a request if that is the way, and stay until the server has had enough."""
+    settings = HandshakeSettings(
+        private_key=identity.channel_secret,
+        role=Role.CLIENT,
+        kind=Kind.LIVE,
+        randomness=os.urandom,
+        payload=Credentials.of(identity, deployment.task.digest()).encode(),
+    )
+    channel = await initiate(Wire(TricklingStream(stream, way.quick)), deployment.identity(server).channel, settings)
+    async with trio.open_nursery() as nursery:
+        if way.request:
+            nursery.start_soon(channel.send, bytes(way.request))
+        await channel.receive(0)  # until the server says CLOSE, or nothing any more
 
 
 async def _stay_silent(stream: trio.SocketStream) -> None:
