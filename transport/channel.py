@@ -142,6 +142,11 @@ class Channel:
         """Bytes received from the wire since the connection was made: handshake, framing and all."""
         return self._wire.bytes_received
 
+    @property
+    def steady(self) -> bool:
+        """Whether the peer shares this process and cannot vanish, so that neither side shows signs of life."""
+        return self._wire.steady
+
     async def send(self, *parts: Buffer, pace: Pace = UNHURRIED, progress: Progress = unseen) -> None:
         """Sends one message: the parts' concatenation, which is never built.
 
@@ -227,16 +232,19 @@ class Channel:
             elif trio.current_time() - heard_at >= SILENCE:
                 self._writer.abandon("the peer is silent")
                 self._reader.abandon(SilentPeerError(f"nothing has come for {SILENCE:g} s, not even a sign of life"))
-            if not self._sending.locked():  # else bytes are going out
-                await self.ping()
+            await self.ping_unless_sending()
+
+    async def ping_unless_sending(self) -> None:
+        """Sends what `ping` does, where no bytes are going out that are a sign of life themselves."""
+        if not self._sending.locked():
+            await self.ping()
 
     async def beat(self) -> None:
         """Sends signs of life while the peer waits for us; ends when it is cancelled or the channel is lost."""
         with suppress(ChannelError):
             while True:
                 await trio.sleep(self._heartbeat)
-                if not self._sending.locked():
-                    await self.ping()
+                await self.ping_unless_sending()
 
     async def beginning(self, size: int, *, pace: Pace = UNHURRIED) -> bytes:
         """Returns the first bytes of the next message; the message stays to be received, from its first byte on.

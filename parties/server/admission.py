@@ -178,7 +178,7 @@ class Enrolment:
         """Take another list in place of the operator's; its revocations hold for enrolled clients as well.
 
         Returns:
-            The clients that are not known any more; their connections end (see `dismissed`).
+            The clients that are not known any more; their connections end (see `dismissal`).
         """
         known = [client for registry in (self._listed, self._enrolled) for client in registry]
         before = [client for client in known if self.by_channel(client.channel) == client]
@@ -190,12 +190,6 @@ class Enrolment:
     def take_tokens(self, book: TokenBook) -> None:
         """Enrol with the tokens of another book from now on; enrolled clients stay, and a used token stays used."""
         self._policy = WithToken(book)
-
-    async def dismissed(self, client: PublicIdentity) -> Refusal:
-        """Wait until a client is not known any more, under these keys and this name; the answer is why."""
-        while (refusal := self.dismissal(client)) is None:
-            await self.reloaded.wait()
-        return refusal
 
     def dismissal(self, client: PublicIdentity) -> Refusal | None:
         """Why a client is not known any more, under these keys and this name; None as long as it is."""

@@ -157,9 +157,11 @@ class Rounds:
 
     async def knows(self, round_id: bytes) -> bool:
         """Whether a round of that name is on, or is over."""
-        return (
-            self.find(round_id) is not None or round_id in self._past or await self._history.find(round_id) is not None
-        )
+        return self.is_at_hand(round_id) or await self._history.find(round_id) is not None
+
+    def is_at_hand(self, round_id: bytes) -> bool:
+        """Whether a round of that name is on, or is one of the last that are over."""
+        return self.find(round_id) is not None or round_id in self._past
 
     async def watch_peer(self, link: PeerLink) -> None:
         """Let clients know when the peer has been away for a while: they wait for it, and know it only from us."""
@@ -203,6 +205,11 @@ class Rounds:
                 await self.opened.wait()
             return run
 
+    def asked_at_once(self, client: str, after: int) -> RoundRun | None:
+        """The same without a wait; None where one is needed."""
+        with self.waiting.asking(client, after):
+            return self._open_after(after)
+
     async def next_round(self, after: int) -> RoundRun:
         """Wait for an open round with a number above `after`."""
         while (run := self._open_after(after)) is None:
@@ -231,6 +238,11 @@ class Rounds:
         if past is None:
             raise RequestRefusedError.because("round-closed", "that round is unknown here")
         return past.report
+
+    def report_at_hand(self, round_id: bytes) -> RoundReport | None:
+        """The account of a round that is over, if it is one of the last."""
+        past = self._past.get(round_id)
+        return None if past is None else past.report
 
     async def until_settled(self, run: RoundRun) -> RoundReport:
         """Wait until a round's end is in the store, and return its account."""

@@ -77,6 +77,7 @@ class Server(OperatedServer):
         )
         self._store_failed, self._store_failure = trio.open_memory_channel[StoreLostError](1)
         self._left = RecurringEvent()
+        self._connected: dict[trio.CancelScope, PublicIdentity] = {}
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; reports the address once clients can connect.
@@ -130,6 +131,8 @@ class Server(OperatedServer):
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_with_the_store)
+                nursery.start_soon(self._end_dismissed)
+                nursery.start_soon(self.clients.life.show)
                 nursery.start_soon(self.sequence.engine.run, self.setup.observe)
                 await self.sequence.begin(nursery)
                 nursery.start_soon(self.actor.run)
@@ -228,20 +231,29 @@ class Server(OperatedServer):
         if role != Role.CLIENT:
             await self.clients.turn_away(channel, client.name, f"a client's key dials in the role of {role.name}")
         same_task = Credentials.decode(channel.introduction.peer_payload).task == self.setup.task.digest()
-        with self._visit(client.name):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._end_when_dismissed, client)
+        with self._visit(client.name), trio.CancelScope() as scope:
+            self._connected[scope] = client
+            try:
                 await self.clients.hold(channel, client.name, self.requests, same_task=same_task)
-                nursery.cancel_scope.cancel()
+            finally:
+                del self._connected[scope]
+        if scope.cancelled_caught:
+            refusal = self.enrolment.dismissal(client)
+            raise DismissedError(
+                f"{client.name!r} is disconnected: {refusal.reason if refusal else 'it was dismissed'}"
+            )
 
-    async def _end_when_dismissed(self, client: PublicIdentity) -> None:
-        """End a client's connection once the client is not known any more.
+    async def _end_dismissed(self) -> None:
+        """End the connections of clients that are not known any more.
 
-        Its request stays unanswered: a submission may be stored by then, so "refused" would not be true. Its next
-        connection is refused with the reason.
+        A request stays unanswered: a submission may be stored by then, so "refused" would not be true. The client's
+        next connection is refused with the reason.
         """
-        refusal = await self.enrolment.dismissed(client)
-        raise DismissedError(f"{client.name!r} is disconnected: {refusal.reason}")
+        while True:
+            await self.enrolment.reloaded.wait()
+            for scope, client in self._connected.items():
+                if self.enrolment.dismissal(client) is not None:
+                    scope.cancel()
 
     async def _admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
         """Decide about the holder of an authenticated channel key; the answer is its name, or why not."""

@@ -76,6 +76,9 @@ class Counter:
         self.begun.remove(client)
         return await self.carry_out(client, message, bulk, room)
 
+    def at_once(self, client, message):
+        return None
+
     async def ask(self, client, message, room):
         return await self.carry_out(client, message, b"", room)
 
@@ -137,6 +140,7 @@ class House:
             Overheard(self.taken, self.sent),
             unobserved,
         )
+        self.nursery.start_soon(self.conversations.life.show)
         service = Service(SERVER, self._admit, self._serve, observe=lambda origin, error: self.failures.append(error))
         await self.nursery.start(self.network.listen, "S0", service)
 

@@ -19,8 +19,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
@@ -31,6 +31,7 @@ from fsl_async.digests import Buffer
 from fsl_async.errors import ChannelError, PeerViolationError
 from fsl_async.wire.codec import decode, decode_beginning, encode
 from fsl_async.wire.messages import AskOutcome, AskTask, Enter, FromClient, Message
+from parties.concurrency import RecurringEvent
 from parties.events import BudgetMoved, Observer
 from parties.schedule import ConversationLimits
 from parties.server import replies
@@ -40,6 +41,7 @@ from parties.server.message_tap import MessageTap
 from transport import Channel, ChannelClosedError, Progress, RecordError, TooSlowError
 from transport.arriving import Room as RoomToCome
 from transport.arriving import endless, unseen
+from transport.channel import HEARTBEAT
 from transport.limits import RateLimiter
 
 LONGEST_HEAD = 4_096
@@ -82,6 +84,7 @@ class ClientConnections:
         self.request_memory = Budget(requests, self._note_moved)
         self.answer_memory = Budget(answers, self._note_moved)
         self.rate = RateLimiter(limits.requests_per_second, limits.request_burst)
+        self.life = SignsOfLife()
 
     def _note_moved(self) -> None:
         requests, answers = self.request_memory, self.answer_memory
@@ -110,6 +113,48 @@ class ClientConnections:
             ChannelError: the connection was lost, or the client was too slow.
         """
         await _Conversation(self, channel, client, requests, same_task=same_task).run()
+
+
+class SignsOfLife:
+    """Shows all clients that wait for an answer that this server lives, in one task: most of them wait shortly."""
+
+    def __init__(self) -> None:
+        self._due: dict[Channel, float] = {}
+        self._shown: dict[Channel, trio.CancelScope] = {}
+        self._waits = RecurringEvent()
+
+    @contextmanager
+    def shown_to(self, channel: Channel) -> Iterator[None]:
+        """Show them to a client for as long as the block lasts."""
+        if not channel.steady:
+            self._due[channel] = trio.current_time() + HEARTBEAT
+            self._waits.set()
+        try:
+            yield
+        finally:
+            self._due.pop(channel, None)
+            if channel in self._shown:  # a client that reads nothing keeps a sign of life waiting
+                self._shown[channel].cancel()
+
+    async def show(self) -> None:
+        """Show them, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                while not self._due:
+                    await self._waits.wait()
+                channel, at = next(iter(self._due.items()))  # all wait equally long: the first of them is the next
+                await trio.sleep_until(at)
+                if self._due.get(channel) == at:
+                    del self._due[channel]
+                    self._due[channel] = at + HEARTBEAT
+                    nursery.start_soon(self._show, channel)
+
+    async def _show(self, channel: Channel) -> None:
+        if channel not in self._shown:
+            with trio.CancelScope() as scope, suppress(ChannelError):
+                self._shown[channel] = scope
+                await channel.ping_unless_sending()
+            del self._shown[channel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,26 +335,14 @@ class _Conversation:
             reservation = await self._begun(self._shared.answer_memory, size, lent)
             await self._reserve(self._shared.answer_memory, reservation, reservation.total)
 
-        async with self._alive():
-            try:
-                return _Answer(*await carry_out(reserve), reservation)
-            except replies.AbuseError as abuse:
-                await self._send(abuse.message)
-                raise
-
-    @asynccontextmanager
-    async def _alive(self) -> AsyncIterator[None]:
-        """Show the client signs of life for as long as the block lasts."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._channel.beat)
-            try:
-                yield
-            finally:
-                nursery.cancel_scope.cancel()  # a client that reads nothing keeps a sign of life waiting
+        with self._shared.life.shown_to(self._channel):
+            return _Answer(*await carry_out(reserve), reservation)
 
     async def _while_present(self, message: Enter | AskOutcome) -> replies.Reply | None:
         """The answer to a request that may wait for hours; None if the client leaves meanwhile."""
-        reply: replies.Reply | None = None
+        reply = self._requests.at_once(self._client, message)
+        if reply is not None:
+            return reply
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._notice_leaving, nursery.cancel_scope)
             reply = await self._requests.ask(self._client, message, replies.reserve_nothing)

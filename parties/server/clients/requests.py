@@ -132,6 +132,15 @@ class RequestHandler:
         wanted.check_size(size)
         return wanted
 
+    def at_once(self, client: str, message: messages.Enter | messages.AskOutcome) -> Reply | None:
+        """The reply to a request that may have to wait, where it need not; None where it has to, or is refused."""
+        if isinstance(message, messages.Enter):
+            if message.known and not self._rounds.is_at_hand(message.known):
+                return None
+            run = self._rounds.asked_at_once(client, message.after)
+            return None if run is None else _opened(run, client, strange=False)
+        return self._statements.at_hand(self._rounds.report_at_hand(message.round_id), client)
+
     async def ask(self, client: str, message: messages.FromClient, reserve: ReserveMemory) -> Reply:
         """Carry out a request that brings no bulk; the answer to a request that is refused is the reason.
 
@@ -153,7 +162,7 @@ class RequestHandler:
             case messages.Enter(known=known):
                 strange = bool(known) and not await self._rounds.knows(known)
                 run = await self._rounds.asked(client, 0 if strange else message.after)
-                return messages.Opened(run.config.canonical(), strange, run.start.is_drawn(client)), NOTHING
+                return _opened(run, client, strange=strange)
             case messages.AskOutcome(round_id=round_id):
                 return await self._statements.sign(await self._rounds.settled_report(round_id), client)
             case messages.Retrieve() | messages.Recall() | messages.Download() | messages.Submit() | messages.Hint():
@@ -295,6 +304,10 @@ class BegunRequest:
         """Note that all of it has come."""
         self.has_come = True
         self.run.quota.give_back(self.client, Counted.UNFINISHED)
+
+
+def _opened(run: RoundRun, client: str, *, strange: bool) -> Reply:
+    return messages.Opened(run.config.canonical(), strange, run.start.is_drawn(client)), NOTHING
 
 
 def _check_foreign(run: RoundRun, message: CountedRequest) -> None:

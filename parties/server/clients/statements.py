@@ -43,7 +43,15 @@ class Statements:
 
     async def sign(self, report: RoundReport, client: str) -> Reply:
         """The statement of a round for one client."""
-        content = Statement.of(report, client, await self._tree(report), named=self._named).canonical()
+        return self._signed(report, client, await self._tree(report))
+
+    def at_hand(self, report: RoundReport | None, client: str) -> Reply | None:
+        """The same, if the round's account and its tree are at hand."""
+        tree = None if report is None else self._at_hand(report)
+        return None if report is None or tree is None else self._signed(report, client, tree)
+
+    def _signed(self, report: RoundReport, client: str, tree: RosterTree) -> Reply:
+        content = Statement.of(report, client, tree, named=self._named).canonical()
         signature = self._identity.sign(Domain.STATEMENT, content)
         return Finished(round_id=report.round_id, signature=signature), content
 
