@@ -14,12 +14,12 @@ import msgspec
 import numpy as np
 
 from fsl_async import Dense, Ring, Sparse, Task, derivation, udpf
-from fsl_async.bin_count import bins_per_segment
+from fsl_async.bin_count import bins_of_round
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
 from fsl_async.client.upload import dense_shares, retrieval_part, submission_part
 from fsl_async.config import RoundConfig, describe_model
 from fsl_async.digests import Domain, derive_key, digest
-from fsl_async.geometry import geometry_of
+from fsl_async.geometry import bin_limits, geometry_of
 from fsl_async.kernels import Permutation, hash_blocks, key_schedule, keystream
 from fsl_async.merkle import RosterTree, blind_of
 from fsl_async.protocols import toss
@@ -61,6 +61,8 @@ SEMI_HONEST = Task(
 )
 """One block whose leaves cover four rows, so that a retrieval has selection hints."""
 
+LIMITED = ((1, 1), (1, 9), (3, 2**32), (4, 40), (15, 100), (16, 2**20), (64, 2**20), (255, 300), (256, 2**20))
+LIMITED += ((1_023, 2**20), (1_024, 2**20), (10**6, 2**21))
 ROWS = [7, 21, 39]
 OPENED = {"items": np.array([7, 39], dtype=np.uint32)}
 CLIENT = "alice"
@@ -93,7 +95,8 @@ def vectors() -> dict[str, Any]:
         "digests": _digests(),
         "primitives": _primitives(),
         "bins": [
-            {"k": k, "b": bins_per_segment(k, 2**31)} for k in (1, 3, 4, 10, 32, 33, 100, 418, 1_000, 4_096, 10**6)
+            dict(zip(("k", "m", "least", "most"), (k, m, *bin_limits(Sparse("items", rows=m, select=k))), strict=True))
+            for k, m in LIMITED
         ],
         "permutations": [_permutation(rows) for rows in (1, 2, 3, 40, 1000)],
         "verified": _round(VERIFIED),
@@ -307,6 +310,7 @@ def _config(task: Task) -> RoundConfig:
         toss=(fixed("toss 0"), fixed("toss 1")),
         servers=servers,
         model=describe_model(task, model),
+        bins=bins_of_round(task, (), ()),
     )
 
 
@@ -318,7 +322,7 @@ def _round(task: Task) -> dict[str, Any]:
         MasterSeeds((fixed("msk 0", 16), fixed("msk 1", 16))),
         SeededSource(16, "placement"),
     )
-    geometry = geometry_of(task, task.sparse(0))
+    geometry = geometry_of(config.shape, config.shape.sparse(0))
     forests = [
         {name: getattr(forest, name) for name in ("segments", "bins", "leaves", "positions", "depth", "trees")}
         for forest in geometry.forests

@@ -1,4 +1,9 @@
-"""How many bins a segment needs so that a client's rows fit except with probability 2^-40.
+"""What servers write into a round's configuration: how many bins a segment has, and which blocks need none.
+
+Rules: a client reads the number and never computes it (`geometry.bin_limits` is what it refuses); a session's trees
+outlive a release, so a release that chooses otherwise cannot go on with the sessions of another one.
+
+**Bins.** A client's rows fit except with probability 2^-40.
 
 A client places k rows, each in its bin of one of η = 3 segments, b bins to a segment. By Hall's theorem that fails
 exactly when some s of its rows have fewer than s bins between them. Take such a set with no smaller one inside it.
@@ -30,6 +35,15 @@ most one. Two rows then meet with probability at most 1/b, so independent bins a
 failures of real permutations against (1). With b = m every row has a bin of its own in every segment, and nothing can
 fail.
 
+**No bins.** A block moves plainly in a round that is aligned on a union
+
+- if its union has no more rows than the block has trees. Every tree takes a hint as long as a row, so trees would send
+  more. A client changes at most one row with each tree, so plainly it can change no more rows than with verified trees;
+- in a semi-honest task with new trees in every round, also if retrieval and update together send fewer bytes plainly,
+  and send and receive fewer.
+
+Rule: moving a block plainly never lets a client of a verified task change more rows than trees would (docs/adr/0012).
+
 Source: (1) and (2) are this project's own, the fit has its source at `scale`; the paper §"Parameter Choices" prints
 scale factors and does not derive them.
 """
@@ -42,9 +56,13 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.config import BlockModel
 from fsl_async.errors import MisuseError
+from fsl_async.geometry import SEGMENTS, geometry_of
+from fsl_async.task import Binned, Sparse, Task
+from fsl_async.union import UnionBlock, planted, rows_of, shape_of_round
+from fsl_async.wire.public_part import Layout, Trees
 
-SEGMENTS = 3
 FAILURE_BITS = 40
 MOST_ROWS = 2**32
 
@@ -56,6 +74,51 @@ TILT = 2.1491
 TILTED_BIN = math.expm1(TILT) - TILT
 
 Floats = npt.NDArray[np.float64]
+
+
+def bins_of_round(task: Task, union: tuple[UnionBlock, ...], model: tuple[BlockModel, ...]) -> tuple[int, ...]:
+    """What a round's configuration says of each sparse block: how many bins a segment has, 0 where it moves plainly."""
+    weight_bytes = {entry.name: entry.weight_bytes for entry in model}
+    found = []
+    for _, named in task.sparse_blocks():
+        stands = planted(task, named, union)
+        block = Binned.of(stands, bins_per_segment(stands.select, stands.rows))
+        plainly = union and moves_plainly(task, block, rows_of(union, named), weight_bytes[named.name])
+        found.append(0 if plainly else block.bins)
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def planned(task: Task) -> Task:
+    """A task as a round over all rows works on it: what sizes follow from before a round is open."""
+    return shape_of_round(task, "ssa", (), bins_of_round(task, (), ()))
+
+
+def moves_plainly(task: Task, block: Binned, rows: int, weight_bytes: int) -> bool:
+    """Whether a block is moved plainly in a round that is aligned on a union.
+
+    Args:
+        task: what is learnt.
+        block: the block as this round would move it with trees.
+        rows: of the union, at least one.
+        weight_bytes: of one of the model's weights.
+    """
+    trees = geometry_of(task, block).trees
+    if rows <= trees:
+        return True
+    if task.verified or task.selection == "fixed":
+        return False
+    shared = rows * block.width * task.ring.element_bytes
+    planted = _planted_bytes(task, block)
+    more_rows_than_answers = rows - 2 * trees
+    return shared <= planted and shared + more_rows_than_answers * block.width * weight_bytes <= planted
+
+
+def _planted_bytes(task: Task, block: Sparse) -> int:
+    """What a client sends for a block that it retrieves and updates with trees of this round."""
+    alone = task.carrying(block)
+    trees = Trees.RETRIEVAL if task.updates == "retrieved" else Trees.OWN
+    return Layout.retrieval(alone).size + Layout.submission(alone, trees).size
 
 
 @lru_cache(maxsize=1024)

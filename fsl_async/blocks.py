@@ -107,6 +107,24 @@ class Plain(Dense, frozen=True, kw_only=True, tag="plain", tag_field="type", for
         return self.rows, self.width
 
 
+class Binned(Sparse, frozen=True, kw_only=True, tag="binned", tag_field="type", forbid_unknown_fields=True):
+    """A sparse block in a round, which says how many bins it has. A task's own blocks do not.
+
+    Args:
+        bins: b, the bins of each segment.
+    """
+
+    bins: int
+
+    def __post_init__(self) -> None:
+        """No check: the sparse block was checked, and the round's configuration checks the bins."""
+
+    @staticmethod
+    def of(block: Sparse, bins: int) -> Binned:
+        """A sparse block with that many bins to a segment."""
+        return Binned(block.name, rows=block.rows, select=block.select, width=block.width, stash=block.stash, bins=bins)
+
+
 Block: TypeAlias = Sparse | Dense
 
 

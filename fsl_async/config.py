@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from fsl_async.digests import DIGEST_BYTES, Domain, derive_key, digest
 from fsl_async.errors import MisuseError, PeerViolationError
-from fsl_async.geometry import RowNumbers
+from fsl_async.geometry import RowNumbers, bin_limits
 from fsl_async.options.taking_part import size_of
 from fsl_async.task import Block, Plain, ProtocolName, Sparse, Task
-from fsl_async.union import UnionBlock, aligned_task, union_task
+from fsl_async.union import UnionBlock, planted, shape_of_round
 
 VERSION = 1
 LAST_ROUND = 2**32
@@ -86,6 +86,7 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         toss: both servers' commitments to this round's halves of the toss.
         servers: S0's and S1's public keys.
         model: what both hold.
+        bins: of each sparse block, how many bins each of its three segments has; 0 where it moves plainly.
         protocol: what it runs: "ssa", submissions, with retrievals; "psr", retrievals alone; or "psu", which finds a
             union.
         union: by sparse block, the union that the round is aligned on; empty where it is not aligned.
@@ -104,6 +105,7 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     toss: tuple[bytes, bytes]
     servers: tuple[ServerKeys, ServerKeys]
     model: tuple[BlockModel, ...]
+    bins: tuple[int, ...]
     protocol: ProtocolName = "ssa"
     union: tuple[UnionBlock, ...] = ()
     plain: tuple[BlockModel, ...] = ()
@@ -129,8 +131,10 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         _check_sizes("digest of the state", *([self.state] if self.state else []))
         self._check_sample()
         _check_names("model", [block.name for block in self.task.model_blocks], [entry.name for entry in self.model])
+        sparse = [block for _, block in self.task.sparse_blocks()]
         if self.union:
-            self._check_union([block for _, block in self.task.sparse_blocks()])
+            self._check_union(sparse)
+        self._check_bins(sparse)
         plain = [block.name for _, block in self.shape.plain_blocks()]
         _check_names("model of plain blocks", plain, [entry.name for entry in self.plain])
         for entry in self.plain:
@@ -153,6 +157,8 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             )
 
     def _check_union(self, blocks: list[Sparse]) -> None:
+        if self.protocol == "psu":
+            raise MisuseError("round: one that finds a union is aligned on none, and got a union")
         _check_names("union", [block.name for block in blocks], [entry.name for entry in self.union])
         _check_sizes("digest of a union", *(entry.digest for entry in self.union))
         for block, entry in zip(blocks, self.union, strict=True):
@@ -161,14 +167,29 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                     f"round: a union of 0 to {block.rows} rows of {block.name!r} expected, got {entry.size}"
                 )
 
+    def _check_bins(self, blocks: list[Sparse]) -> None:
+        if len(self.bins) != len(blocks):
+            raise MisuseError(
+                f"round: bins of {len(blocks)} sparse blocks expected, each a number, got {len(self.bins)} numbers"
+            )
+        for block, bins in zip(blocks, self.bins, strict=True):
+            stands = planted(self.task, block, self.union)
+            least, most = bin_limits(stands)
+            if not (least <= bins <= most or (bins == 0 and self.union)):
+                raise MisuseError(
+                    f"round: {least} to {most} bins expected in a segment of {block.name!r}, of which a client selects "
+                    f"{stands.select} of {stands.rows} rows, got {bins}: with fewer, rows would find no place, and "
+                    "with more, trees would be sent for nothing; ask the operators what their servers run"
+                )
+
     @cached_property
     def shape(self) -> Task:
-        """The task as this round works on it: changed in a union round, and where the round is aligned on a union."""
-        return shape_of_round(self.task, self.protocol, self.union, self.model)
+        """The task as this round works on it, with the bins of its blocks: see `shape_of_round`."""
+        return shape_of_round(self.task, self.protocol, self.union, self.bins)
 
     def in_ranks(self, name: str) -> bool:
         """Whether this round has only a block's union, its rows named by their rank in it."""
-        if self.protocol == "psu" or not self.union:
+        if not self.union:
             return False
         block = self.shape.block(name)
         return isinstance(block, Plain) or (isinstance(block, Sparse) and self.task.selection == "adaptive")
@@ -243,16 +264,6 @@ def _carriers(hash_seed: bytes, number: int) -> Callable[[str], int]:
 
 def _carrier(hash_seed: bytes, number: int, client: str) -> int:
     return digest(Domain.CARRIER, hash_seed, number.to_bytes(8, "little"), client.encode())[0] & 1
-
-
-def shape_of_round(
-    task: Task, protocol: ProtocolName, union: tuple[UnionBlock, ...], model: tuple[BlockModel, ...]
-) -> Task:
-    """The task as a round of that protocol works on it, aligned on that union if there is one."""
-    if protocol == "psu":
-        return union_task(task)
-    widths = {entry.name: entry.weight_bytes for entry in model}
-    return aligned_task(task, union, tuple(widths.get(block.name, 0) for block in task.blocks)) if union else task
 
 
 def describe_plain(

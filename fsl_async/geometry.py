@@ -3,7 +3,8 @@
 A block's rows are laid out η = 3 times, each time through another permutation, as a table of `bins` columns; a client
 places each of its rows in one column (`kernels.place`), and grows one tree per column (`kernels.generate`). A stash
 slot is a forest of one tree over all rows. What must agree between parties, above all sizes on the wire, is computed
-here once.
+here once. How many bins there are stands in the round's configuration, as the servers choose (`fsl_async.bin_count`);
+what no client puts up with stands here.
 
     y = P_s(row)      slot = y mod positions      bin = (y div positions) mod bins      leaf = y div (positions · bins)
 
@@ -19,15 +20,25 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fsl_async.bin_count import SEGMENTS as SEGMENTS
-from fsl_async.bin_count import bins_per_segment
-from fsl_async.blocks import Sparse
+from fsl_async.blocks import Binned, Sparse
+from fsl_async.errors import MisuseError
 from fsl_async.options.fields import TaskFields
 
 RowNumbers: TypeAlias = npt.NDArray[np.uint32]
 """Rows of a sparse block by number, one-dimensional."""
 
+SEGMENTS = 3
 BLOCK_BYTES = 16
+
+LEAST_BINS = ((3, 50), (15, 320), (63, 150), (255, 70), (1023, 44), (2**32, 43))
+"""Up to how many selected rows a segment has at least how many bins for each 100 of them.
+
+The fewest with which a client takes part. `bin_count.bins_per_segment` never asks for fewer; with them a placement
+still fails with probability 2^-29 at most, by small sets of rows and by the fit, where that asks for 2^-40.
+"""
+
+MOST_TIMES = 32
+"""How many times the least a client puts up with: enough for failures of 2^-80, and no more trees than it can make."""
 
 
 @dataclass(frozen=True)
@@ -120,10 +131,26 @@ class Geometry:
         return sum(forest.trees for forest in self.forests)
 
 
+def bin_limits(block: Sparse) -> tuple[int, int]:
+    """The fewest and the most bins of a segment with which a client takes part in a round; never more than rows."""
+    each = next(bins for select, bins in LEAST_BINS if block.select <= select)
+    least = -(-block.select * each // 100)
+    return min(block.rows, least), min(block.rows, MOST_TIMES * least)
+
+
 @lru_cache(maxsize=256)
 def geometry_of(task: TaskFields, block: Sparse) -> Geometry:
-    """The geometry of one sparse block of a task."""
-    bins = bins_per_segment(block.select, block.rows)
+    """The geometry of one sparse block of a round's shape.
+
+    Raises:
+        MisuseError: the block is a task's, which does not say how many bins it has.
+    """
+    if not isinstance(block, Binned):
+        raise MisuseError(
+            f"block {block.name!r}: a round says how many bins it has; use `RoundConfig.shape`, or "
+            "`bin_count.planned` for a round that servers would open"
+        )
+    bins = block.bins
     bits = task.ring.bits
     positions = _positions_per_leaf(task, block, bins)
     counted = int(task.min_contributors is not None)  # and one leaf more, over no row

@@ -11,6 +11,7 @@ from functools import cached_property
 import msgpack
 import msgspec
 
+from fsl_async.blocks import Binned as Binned
 from fsl_async.blocks import Block as Block
 from fsl_async.blocks import Dense as Dense
 from fsl_async.blocks import Plain as Plain

@@ -8,18 +8,8 @@ rank in the union, or moved plainly, without trees, where the union is small.
 **The union itself becomes known to both servers and to every client.** A task opts into that with `alignment="union"`.
 Rows that are moved plainly are all of them, shared between the two servers like a dense block. The rows of a union are
 public, so trees hide nothing in moving all of them: a client downloads them whole, and splits its updates, zeros where
-it has none, into two shares. The cost of that grows with the union, the cost of trees with a client's selection. Which
-way a block takes is a function of the round's public configuration, so that servers and clients decide alike, and what
-a client sends says nothing about its rows.
-
-A block moves plainly
-
-- if its union has no more rows than the block has trees. Every tree takes a hint as long as a row, so trees would send
-  more. A client changes at most one row with each tree, so plainly it can change no more rows than with verified trees;
-- in a semi-honest task with new trees in every round, also if retrieval and update together send fewer bytes plainly,
-  and send and receive fewer.
-
-Rule: moving a block plainly never lets a client of a verified task change more rows than trees would (docs/adr/0012).
+it has none, into two shares. Which way a block takes stands in the round's configuration, so what a client sends says
+nothing about its rows; how servers choose is in `fsl_async.bin_count`.
 
 Source: paper §"Optimisations" (PSU); design §7.
 """
@@ -34,10 +24,9 @@ import numpy.typing as npt
 
 from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.errors import PeerViolationError
-from fsl_async.geometry import RowNumbers, geometry_of
+from fsl_async.geometry import RowNumbers
 from fsl_async.ring import Ring
-from fsl_async.task import Block, Plain, Sparse, Task
-from fsl_async.wire.public_part import Layout, Trees
+from fsl_async.task import Binned, Block, Plain, ProtocolName, Sparse, Task
 
 BITMAP, GAPS = b"\x00", b"\x01"
 
@@ -53,39 +42,48 @@ class UnionBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @lru_cache(maxsize=64)
 def union_task(task: Task) -> Task:
     """The task of a union round: the same sparse blocks, with one 64-bit number per row."""
-    blocks = tuple(
-        Sparse(block.name, rows=block.rows, select=block.select, stash=block.stash) for _, block in task.sparse_blocks()
-    )
+    blocks = tuple(msgspec.structs.replace(block, width=1) for _, block in task.sparse_blocks())
     return msgspec.structs.replace(
         task.carrying(*blocks), ring=Ring(64), alignment="all", largest=None, bound=None, bound_proof="exact"
     )
 
 
 @lru_cache(maxsize=64)
-def aligned_task(task: Task, union: tuple[UnionBlock, ...], weight_bytes: tuple[int, ...]) -> Task:
-    """The task of a round aligned on a union.
-
-    Where the selection is fixed, trees stay as they were planted, over all rows, and only their conversion is aligned;
-    else sparse blocks have as many rows as their union. In both, a block whose union is small moves plainly.
+def shape_of_round(task: Task, protocol: ProtocolName, union: tuple[UnionBlock, ...], bins: tuple[int, ...]) -> Task:
+    """The task as a round works on it: its sparse blocks know their bins, or are aligned on a union, or move plainly.
 
     Args:
         task: what is learnt.
-        union: the union of each sparse block; an empty one counts as one row.
-        weight_bytes: of the model's weights, by block; 0 where it has none.
+        protocol: what the round runs; one that finds a union sums one 64-bit number per row.
+        union: the union of each sparse block that the round is aligned on; empty where it is not aligned.
+        bins: of each sparse block; 0 where it moves plainly.
     """
-    sizes = {block.name: max(1, block.size) for block in union}
+    numbers = iter(bins)
     blocks = tuple(
-        _aligned(task, block, sizes[block.name], size) if isinstance(block, Sparse) else block
-        for block, size in zip(task.blocks, weight_bytes, strict=True)
+        _in_round(task, block, union, next(numbers)) if isinstance(block, Sparse) else block for block in task.blocks
     )
-    return msgspec.structs.replace(task, blocks=blocks, alignment="all")
+    shape = msgspec.structs.replace(task, blocks=blocks, alignment="all" if union else task.alignment)
+    return union_task(shape) if protocol == "psu" else shape
 
 
-def _aligned(task: Task, block: Sparse, rows: int, weight_bytes: int) -> Block:
-    planted = block
-    if task.selection == "adaptive":
-        planted = msgspec.structs.replace(block, rows=rows, select=min(block.select, rows))
-    return Plain.of(block, rows) if moves_plainly(task, planted, rows, weight_bytes) else planted
+def planted(task: Task, block: Sparse, union: tuple[UnionBlock, ...]) -> Sparse:
+    """A block as trees stand over it in a round that is aligned on that union, if on any: over the union's rows alone.
+
+    Where the selection is fixed, trees stay as they were planted, over all rows, and only their conversion is aligned.
+    """
+    if not union or task.selection == "fixed":
+        return block
+    rows = rows_of(union, block)
+    return msgspec.structs.replace(block, rows=rows, select=min(block.select, rows))
+
+
+def rows_of(union: tuple[UnionBlock, ...], block: Sparse) -> int:
+    """How many rows the union of a block has in a round that is aligned on it: an empty one counts as one."""
+    return max(1, next(entry.size for entry in union if entry.name == block.name))
+
+
+def _in_round(task: Task, block: Sparse, union: tuple[UnionBlock, ...], bins: int) -> Block:
+    return Binned.of(planted(task, block, union), bins) if bins else Plain.of(block, rows_of(union, block))
 
 
 def union_rows(sums: npt.NDArray[np.int64]) -> RowNumbers:
@@ -147,30 +145,3 @@ def _unpack_gaps(body: npt.NDArray[np.uint8], sender: str) -> npt.NDArray[np.int
     gaps = np.zeros(len(starts), dtype=np.int64)
     np.add.at(gaps, number, (body & 127).astype(np.int64) << (7 * place))
     return gaps
-
-
-def moves_plainly(task: Task, block: Sparse, rows: int, weight_bytes: int) -> bool:
-    """Whether a block is moved plainly in a round that is aligned on a union.
-
-    Args:
-        task: what is learnt.
-        block: the block as this round would move it with trees.
-        rows: of the union, at least one.
-        weight_bytes: of one of the model's weights.
-    """
-    trees = geometry_of(task, block).trees
-    if rows <= trees:
-        return True
-    if task.verified or task.selection == "fixed":
-        return False
-    shared = rows * block.width * task.ring.element_bytes
-    planted = _planted_bytes(task, block)
-    more_rows_than_answers = rows - 2 * trees
-    return shared <= planted and shared + more_rows_than_answers * block.width * weight_bytes <= planted
-
-
-def _planted_bytes(task: Task, block: Sparse) -> int:
-    """What a client sends for a block that it retrieves and updates with trees of this round."""
-    alone = task.carrying(block)
-    trees = Trees.RETRIEVAL if task.updates == "retrieved" else Trees.OWN
-    return Layout.retrieval(alone).size + Layout.submission(alone, trees).size

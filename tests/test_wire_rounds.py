@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple
 
 import msgpack
 import pytest
 
-from fsl_async.bin_count import bins_per_segment
 from tests.support import reference
 from tests.support.wire_page import VECTORS, H, K, le, of
 
@@ -48,45 +45,15 @@ def test_permutations(case):
         assert [permuted(of(case["key"]), segment, case["rows"], row) for row in shown] == images
 
 
-@cache
-def onto_twice(s: int, a: int) -> int:
-    """N(s, a)."""
-    if not s and not a:
-        return 1
-    return 0 if s < 2 * a or not a else a * (onto_twice(s - 1, a) + (s - 1) * onto_twice(s - 2, a - 1))
+def limits(k: int, m: int) -> tuple[int, int]:
+    each = 50 if k <= 3 else 320 if k <= 15 else 150 if k <= 63 else 70 if k <= 255 else 44 if k <= 1023 else 43
+    least = (k * each + 99) // 100
+    return min(m, least), min(m, 32 * least)
 
 
-def failure(k: int, b: int) -> float:
-    """F(k, b), for 4 ≤ k ≤ min(3b, 4096)."""
-    total = 0.0
-    for s in range(4, min(k, 32) + 1):
-        weights = [0] + [math.comb(b, a) * onto_twice(s, a) for a in range(1, s // 2 + 1)]
-        pairs = [
-            sum(weights[i] * weights[n - i] for i in range(n + 1) if max(i, n - i) < len(weights)) for n in range(s)
-        ]
-        inner = sum(pairs[n] * weights[s - 1 - n] for n in range(s) if s - 1 - n < len(weights))
-        total += float(Fraction(math.comb(k, s) * inner, b ** (3 * s)))
-    growth = math.expm1(2.1491) - 2.1491
-    for s in range(33, k + 1):
-        logarithm = 3 * (math.lgamma(s + 1) - s * math.log(2.1491 * b)) + (s - 1) * math.log(growth)
-        total += math.exp(logarithm + log_choose(k, s) + log_choose(3 * b, s - 1))
-    return total
-
-
-def log_choose(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-
-
-@pytest.mark.parametrize("case", VECTORS["bins"], ids=lambda case: str(case["k"]))
+@pytest.mark.parametrize("case", VECTORS["bins"], ids=lambda case: f"{case['k']}-of-{case['m']}")
 def test_how_many_bins(case):
-    k, b = case["k"], case["b"]
-    least = math.ceil((296 + math.log2(k)) * k / 720)
-    assert b >= least
-    if 4 <= k <= 4_096:
-        assert failure(k, b) <= 2**-40
-        assert b == least or 3 * (b - 1) < k or failure(k, b - 1) > 2**-40
-    elif k < 4:
-        assert b == least
+    assert (case["least"], case["most"]) == limits(case["k"], case["m"])
 
 
 class Forest(NamedTuple):
@@ -125,7 +92,7 @@ class Round:
         self.forests = [self._bins(), *[Forest(1, 1, self.rows + self.counts, 1)] * self.block["stash"]]
 
     def _bins(self) -> Forest:
-        bins = bins_per_segment(self.block["select"], self.rows)
+        bins = self.config["bins"][0]
 
         def cost(p: int) -> int:
             return (-(-self.rows // (bins * p)) - 1).bit_length() * 128 + p * self.width * self.bits

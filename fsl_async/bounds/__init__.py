@@ -5,7 +5,7 @@ docs/bounds-proofs.md has the argument; the servers' own share of the work is in
 
 from fsl_async.bounds.masking import SALT_BYTES, binding, private_digest
 from fsl_async.bounds.client import ProjectionError, private_part
-from fsl_async.bounds.of_task import payloads_of, private_bytes, terms_of, verifier_bytes
+from fsl_async.bounds.of_task import check_bound, payloads_of, private_bytes, terms_of, verifier_bytes
 from fsl_async.bounds.server import accepts, check_answer, check_private, verifier_share
 from fsl_async.bounds.terms import BoundTerms, Method
 
@@ -17,6 +17,7 @@ __all__ = [
     "accepts",
     "binding",
     "check_answer",
+    "check_bound",
     "check_private",
     "payloads_of",
     "private_bytes",

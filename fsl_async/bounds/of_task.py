@@ -16,7 +16,7 @@ from math import floor, log2
 from fsl_async.blocks import Dense, Plain, Sparse
 from fsl_async.bounds.terms import BoundTerms, Method
 from fsl_async.errors import MisuseError
-from fsl_async.geometry import SEGMENTS
+from fsl_async.geometry import SEGMENTS, bin_limits
 from fsl_async.options.fields import TaskFields
 from fsl_async.wire.public_part import forests_of
 
@@ -129,12 +129,18 @@ class Wanted:
             yield projected, f'bound_proof="projected", which guarantees {projected._terms().slack:.2f} times the bound'
 
 
+def check_bound(task: TaskFields) -> None:
+    """Refuse a bound that no round of the task can prove, as `terms_of` does; its trees are the fewest of any round."""
+    sparse = [block for block in task.blocks if isinstance(block, Sparse)]
+    _wanted(task, sum((SEGMENTS * bin_limits(block)[0] + block.stash) * block.width for block in sparse)).terms()
+
+
 @lru_cache(maxsize=64)
 def terms_of(shape: TaskFields) -> BoundTerms | None:
     """What a client proves of its update in rounds of this shape; None where nothing is bounded.
 
     Args:
-        shape: a task, or what a round carries of it (`RoundConfig.shape`).
+        shape: what a round carries of its task (`RoundConfig.shape`).
 
     Raises:
         MisuseError: the bound cannot be proved, or an honest client would be left out too often; the message says
@@ -142,7 +148,11 @@ def terms_of(shape: TaskFields) -> BoundTerms | None:
     """
     if shape.bound is None:
         return None
-    in_trees = sum(forest.trees * forest.width for _, forest in forests_of(shape))
+    return _wanted(shape, sum(forest.trees * forest.width for _, forest in forests_of(shape))).terms()
+
+
+def _wanted(shape: TaskFields, in_trees: int) -> Wanted:
+    """The bound of a task or of a round's shape, whose trees have so many weights."""
     dense = sum(block.size for block in shape.blocks if isinstance(block, Dense))
     sparse = [block for block in shape.blocks if isinstance(block, Sparse)]
     touched = sum(block.select * block.width for block in sparse)
@@ -150,7 +160,7 @@ def terms_of(shape: TaskFields) -> BoundTerms | None:
     always = sum(block.size for block in shape.blocks if isinstance(block, Dense) and not isinstance(block, Plain))
     return Wanted(
         method=shape.bound_proof,
-        bound=shape.bound,
+        bound=shape.bound or 0.0,
         ring_bits=shape.ring.bits,
         fraction_bits=shape.ring.fraction_bits,
         weights=in_trees + dense,
@@ -159,7 +169,7 @@ def terms_of(shape: TaskFields) -> BoundTerms | None:
         nonzero=max(1, touched + always),
         payloads=payloads_of(shape),
         max_clients=shape.max_clients,
-    ).terms()
+    )
 
 
 def _dense_before(shape: TaskFields, name: str | None) -> int:

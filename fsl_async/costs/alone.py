@@ -16,7 +16,7 @@ from fsl_async.costs.message_sizes import Setting, Traffic
 from fsl_async.costs.variants import RoundCosts, union_bytes
 from fsl_async.ring import Ring
 from fsl_async.task import Dense, Task
-from fsl_async.union import UnionBlock, union_task
+from fsl_async.union import UnionBlock
 from fsl_async.wire.messages import Closing, Conclusion
 from fsl_async.wire.public_part import Trees
 
@@ -29,16 +29,17 @@ STEPS_OF_A_UNION = 8
 
 def retrieval_round(task: Task, setting: Setting) -> RoundCosts:
     """A round in which every client retrieves once, dense blocks included; more retrievals repeat that phase."""
+    config = costs.specimen_config(task, setting)
     ends = (costs.message_bytes(Closing(costs.DIGEST)), costs.message_bytes(Conclusion(costs.DIGEST, costs.DIGEST)))
     return RoundCosts(
         phases={
-            "enter": costs.entering(costs.specimen_config(task, setting), known=False),
-            "retrieve": costs.fetching(task, setting),
+            "enter": costs.entering(config, known=False),
+            "retrieve": costs.fetching(config.shape, setting),
         },
         link=costs.toss_messages(setting.number) + ends * 2,
-        work=costs.tree_work(task) + costs.retrieval_work(task, setting),
+        work=costs.tree_work(config.shape) + costs.retrieval_work(config.shape, setting),
         folded=0,
-        laid_out=costs.laid_out_rows(task),
+        laid_out=costs.laid_out_rows(config.shape),
         steps=STEPS_OF_RETRIEVALS,
     )
 
@@ -50,14 +51,15 @@ def retrieval_trivially(task: Task, setting: Setting) -> Traffic:
 
 def union_round(task: Task, setting: Setting, found: tuple[UnionBlock, ...]) -> RoundCosts:
     """A round that finds the union, and each client reads it."""
-    shape = union_task(task)
+    config = costs.specimen_config(task, setting)
+    shape = config.shape
     lists = (
         costs.download(block.name, union_bytes(block.rows, entry.size), union=True)
         for (_, block), entry in zip(task.sparse_blocks(), found, strict=True)
     )
     return RoundCosts(
         phases={
-            "enter": costs.entering(costs.specimen_config(task, setting), known=setting.number > 1),
+            "enter": costs.entering(config, known=setting.number > 1),
             "unite": costs.submission(shape, Trees.OWN, setting),
             "outcome": costs.outcome(setting, union=found),
             "union": sum(lists, Traffic()),

@@ -25,14 +25,14 @@ from typing import Literal, TypeAlias
 import msgpack
 import msgspec
 
-from fsl_async.bin_count import FAILURE_BITS, scale, small_set_log2_failure
+from fsl_async.bin_count import FAILURE_BITS, bins_of_round, scale, small_set_log2_failure
 from fsl_async.bounds import private_bytes, verifier_bytes
-from fsl_async.config import BlockModel, Draw, RoundConfig, ServerKeys, shape_of_round
+from fsl_async.config import BlockModel, Draw, RoundConfig, ServerKeys
 from fsl_async.digests import DIGEST_BYTES, KEY_BYTES
 from fsl_async.geometry import BLOCK_BYTES, Forest, geometry_of
 from fsl_async.options.taking_part import size_of
 from fsl_async.task import Dense, Sparse, Task
-from fsl_async.union import UnionBlock
+from fsl_async.union import UnionBlock, shape_of_round
 from fsl_async.wire.answer import AnswerLayout
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import (
@@ -161,7 +161,8 @@ def specimen_config(task: Task, setting: Setting, *, union: tuple[UnionBlock, ..
     """A configuration of the same length as that of a main round, aligned on that union if there is one."""
     keys = ServerKeys(channel=DIGEST, statement=DIGEST)
     model = tuple(BlockModel(block.name, setting.dtype, DIGEST) for block in task.model_blocks)
-    moved_plainly = shape_of_round(task, task.protocol, union, model).plain_blocks()
+    bins = bins_of_round(task, union, model)
+    moved_plainly = shape_of_round(task, task.protocol, union, bins).plain_blocks()
     return RoundConfig(
         task=task,
         number=setting.number,
@@ -170,6 +171,7 @@ def specimen_config(task: Task, setting: Setting, *, union: tuple[UnionBlock, ..
         toss=(DIGEST, DIGEST),
         servers=(keys, keys),
         model=model,
+        bins=bins,
         union=union,
         plain=tuple(BlockModel(block.name, setting.dtype, DIGEST) for _, block in moved_plainly),
         protocol=task.protocol,

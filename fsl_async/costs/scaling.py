@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from fsl_async.bin_count import planned
 from fsl_async.costs.message_sizes import folded_bytes
 from fsl_async.costs.workers import SEALED, Workers
 from fsl_async.errors import MisuseError
@@ -172,7 +173,7 @@ def load_of(task: Task) -> Load:
     """
     if task.protocol == "psr":
         raise MisuseError(f"task {task.name!r} has protocol = 'psr': its clients submit nothing, and no load is known")
-    task = union_task(task) if task.protocol == "psu" else task
+    task = planned(union_task(task) if task.protocol == "psu" else task)
     forests = [forest for _, forest in forests_of(task)]
     return Load(
         leaves=sum(forest.trees * forest.leaves for forest in forests),

@@ -25,6 +25,7 @@ from typing import Literal
 
 from msgspec.structs import replace as replaced
 
+from fsl_async.bin_count import bins_of_round
 from fsl_async.blocks import LARGEST_ROWS
 from fsl_async.config import RoundConfig
 from fsl_async.costs import message_sizes as costs
@@ -32,7 +33,7 @@ from fsl_async.costs.message_sizes import Setting, Shape, Traffic, Work
 from fsl_async.errors import MisuseError
 from fsl_async.ring import Ring
 from fsl_async.task import LARGEST_CLIENTS, Dense, Sparse, Task
-from fsl_async.union import UnionBlock, union_task
+from fsl_async.union import UnionBlock
 from fsl_async.wire.public_part import Trees
 
 BLOCK = "rows"
@@ -242,18 +243,20 @@ def _mega(question: Question) -> Variant:
 
 def _one_tree(name: Name, question: Question) -> Variant:
     task = question.task(rows=question.rows, select=question.select, width=question.width)
-    every = _round(task, question.setting())
-    return Variant(name, question.width, _shapes(task), every, every)
+    config = costs.specimen_config(task, question.setting())
+    every = _round(config, question.setting())
+    return Variant(name, question.width, _shapes(config.shape), every, every)
 
 
-def _round(task: Task, setting: Setting, *, session: bool = False) -> RoundCosts:
+def _round(config: RoundConfig, setting: Setting, *, session: bool = False) -> RoundCosts:
     """Retrieve, then update, on trees of this round or of the session."""
+    task = config.shape
     own = Trees.OWN if task.updates == "any" else Trees.RETRIEVAL
     trees = Trees.SESSION if session else own
     planted = Work() if session else costs.tree_work(task)
     return RoundCosts(
         phases={
-            "enter": costs.entering(costs.specimen_config(task, setting), known=setting.number > 1),
+            "enter": costs.entering(config, known=setting.number > 1),
             "retrieve": costs.fetching(task, setting, recalled=session),
             "submit": costs.submission(task, trees, setting),
             "outcome": costs.outcome(setting),
@@ -275,8 +278,13 @@ def _shapes(task: Task) -> tuple[Shape, ...]:
 def _epochs(question: Question) -> Variant:
     task = question.task(rows=question.rows, select=question.select, width=question.width, selection="fixed")
     setting = question.setting()
+    config = costs.specimen_config(task, setting)
     return Variant(
-        Name.EPOCHS, question.width, _shapes(task), _round(task, setting), _round(task, setting, session=True)
+        Name.EPOCHS,
+        question.width,
+        _shapes(config.shape),
+        _round(config, setting),
+        _round(config, setting, session=True),
     )
 
 
@@ -302,7 +310,7 @@ def _union_and_epochs(question: Question) -> Variant:
     found, aligned = _aligned(question, "fixed")
     first = _after(_union_round(aligned, found, setting), _main_round(question, aligned, listed=True, session=True))
     later = _main_round(question, aligned, listed=False, session=True)
-    planted = _shapes(union_task(aligned.task))
+    planted = _shapes(_uniting(aligned).shape)
     return Variant(Name.BOTH, question.width, planted, first, later, exact=False, plain=_plain_of(aligned))
 
 
@@ -320,12 +328,12 @@ def _plain_of(aligned: RoundConfig) -> tuple[str, ...]:
 
 
 def _all_shapes(aligned: RoundConfig) -> tuple[Shape, ...]:
-    return _shapes(union_task(aligned.task)) + _shapes(aligned.shape)
+    return _shapes(_uniting(aligned).shape) + _shapes(aligned.shape)
 
 
 def _main_round(question: Question, aligned: RoundConfig, *, listed: bool, session: bool = False) -> RoundCosts:
     """A round aligned on a union; a client that has its list from a round before does not ask for it."""
-    main = _round(aligned.shape, question.setting(), session=session)
+    main = _round(aligned, question.setting(), session=session)
     lists = (
         costs.download(block.name, union_bytes(block.rows, entry.size), union=True)
         for (_, block), entry in zip(aligned.task.sparse_blocks(), aligned.union, strict=True)
@@ -336,9 +344,15 @@ def _main_round(question: Question, aligned: RoundConfig, *, listed: bool, sessi
     )
 
 
+def _uniting(aligned: RoundConfig) -> RoundConfig:
+    """The round that finds the unions that another one is aligned on."""
+    bins = bins_of_round(aligned.task, (), aligned.model)
+    return replaced(aligned, protocol="psu", bins=bins, union=(), plain=())
+
+
 def _union_round(aligned: RoundConfig, found: tuple[UnionBlock, ...], setting: Setting) -> RoundCosts:
     """The round that finds the union: a submission of 64-bit numbers on trees of its own."""
-    config = replaced(aligned, protocol="psu", union=(), plain=())
+    config = _uniting(aligned)
     submitted = costs.submission(config.shape, Trees.OWN, setting)
     return RoundCosts(
         phases={"unite": costs.entering(config, known=False) + submitted + costs.outcome(setting, union=found)},
@@ -383,7 +397,7 @@ def _trivial(question: Question) -> Variant:
     bare = {"bound": None, "bound_proof": "exact", "largest_weight": None, "privacy": None}
     plain = replaced(sparse, **bare, min_contributors=None, lying_clients=1)
     task = replaced(plain, blocks=tuple(itertools.chain.from_iterable(blocks)))
-    every = _round(task, question.setting())
+    every = _round(costs.specimen_config(task, question.setting()), question.setting())
     return Variant(Name.TRIVIAL, question.width, (), every, every)
 
 

@@ -9,10 +9,10 @@ from typing import Final, cast
 
 import msgspec
 
-from fsl_async.bin_count import SEGMENTS
 from fsl_async.blocks import Sparse, check_range
-from fsl_async.bounds import terms_of
+from fsl_async.bounds import check_bound
 from fsl_async.errors import MisuseError
+from fsl_async.geometry import SEGMENTS
 from fsl_async.options.fields import NO_UPDATES, Only, ProtocolName, TaskFields, check_choices, check_only
 from fsl_async.privacy.accounting import Privacy
 from fsl_async.privacy.doses import largest_noise
@@ -147,7 +147,7 @@ def _check_bound(task: TaskFields) -> None:
             f"ring's smallest value, and at most bound={task.bound:g}: a weight is a part of what is bounded; "
             "divide weights by the largest one, or choose a larger bound"
         )
-    terms_of(task)
+    check_bound(task)
 
 
 def _check_privacy(task: TaskFields) -> None:

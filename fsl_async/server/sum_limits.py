@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.bin_count import planned
 from fsl_async.bounds import BoundTerms, terms_of
 from fsl_async.geometry import SEGMENTS
 from fsl_async.privacy.doses import noise_norm
@@ -73,7 +74,7 @@ class ContributionCheck:
     def __init__(self, task: Task, clients: int) -> None:
         self._task = task
         self._clients = clients
-        self._terms = terms_of(task)
+        self._terms = terms_of(planned(task))
         self._most = clients * task.largest_integer + task.noise_reach
         self._squares = 0
         self._weight = 0

@@ -120,13 +120,19 @@ class Announcements:
 
 
 def _check_session(server: int, config: RoundConfig, session: TreeSession) -> None:
-    """Refuse a round whose seed is not the one that the session's trees were planted for."""
+    """Refuse a round whose seed, or whose bins, are not those that the session's trees were planted for."""
     begun = session.planting.config
     if (config.session, config.hash_seed) != (begun.session, begun.hash_seed):
         raise PeerViolationError(
             f"S{server}",
             f"announces the seed of round {config.session}, this session's is of round {begun.session}"
             f"{', and another one' if config.session == begun.session else ''}; `forget_session` begins a new one",
+        )
+    if any(bins and bins != planted for bins, planted in zip(config.bins, begun.bins, strict=True)):
+        raise PeerViolationError(
+            f"S{server}",
+            f"announces {list(config.bins)} bins in a segment of the sparse blocks, this session's trees stand in "
+            f"{list(begun.bins)}; `forget_session` begins a new one",
         )
 
 

@@ -19,9 +19,9 @@ from fsl_async.differences import first_difference
 from fsl_async.digests import Buffer
 from fsl_async.errors import ChannelError, MisuseError, PeerViolationError, leaves
 from fsl_async.foreign_text import printable
+from fsl_async.geometry import SEGMENTS, bin_limits
 from fsl_async.task import Task
 from fsl_async.wire import messages
-from fsl_async.wire.answer import AnswerLayout
 from fsl_async.wire.codec import CONTROL_LIMIT, Received, decode, encode
 from parties.client.connection import ServerConnection
 from parties.client.retries import LEAST, LONGEST_PAUSE, PATIENCE, Attempted, Retries, ends_connection
@@ -199,9 +199,10 @@ class Requests:
     def _reply_limit(self) -> int:
         """The longest reply that any request can have; exact sizes are checked where a reply is read."""
         task = self._setup.task
-        widest = {index: 8 * block.width for index, block in task.sparse_blocks()}
         blocks = max(8 * block.weights for block in task.blocks)
-        return CONTROL_LIMIT + max(AnswerLayout.of(task, widest).size, blocks, longest_statement(task))
+        rows = ((SEGMENTS * bin_limits(block)[1] + block.stash, block.width) for _, block in task.sparse_blocks())
+        answer = sum(8 * (trees + 1) * width for trees, width in rows)  # a block's tags are as long as one row
+        return CONTROL_LIMIT + max(answer, blocks, longest_statement(task))
 
     # ---- connecting
 

@@ -12,6 +12,7 @@ import msgspec
 from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey, PublicKey, SealedBox
 
+from fsl_async.bin_count import planned
 from fsl_async.config import RoundConfig
 from fsl_async.errors import MisuseError
 from fsl_async.secrecy import Discreet
@@ -39,7 +40,7 @@ def session_layouts(config: RoundConfig) -> dict[str, Layout]:
     shape = config.shape
     layouts = {"retrieval": Layout.retrieval(shape), "submission": Layout.submission(shape, Trees.OWN)}
     if config.task.finds_unions:
-        layouts["union"] = Layout.submission(union_task(config.task), Trees.OWN)
+        layouts["union"] = Layout.submission(union_task(planned(config.task)), Trees.OWN)
     return layouts
 
 

@@ -28,8 +28,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from fsl_async.bin_count import SEGMENTS
+from fsl_async.bin_count import planned
 from fsl_async.bounds import verifier_bytes
+from fsl_async.geometry import SEGMENTS
 from fsl_async.server.batch import held_bytes
 from fsl_async.server_rules import optimizer_arrays
 from fsl_async.task import Sparse, Task
@@ -71,6 +72,7 @@ def server_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]], messages: in
     """
     if task.protocol == "psr":
         return PROCESS_BYTES + _retrieved_bytes(task, model) + messages
+    task = planned(task)
     if task.protocol == "psu":
         task = union_task(task)
     element = task.ring.element_bytes

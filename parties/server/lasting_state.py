@@ -10,14 +10,15 @@ from dataclasses import replace
 
 import msgspec
 
-from fsl_async.config import Draw, RoundConfig, ServerKeys, describe_model, describe_plain, shape_of_round
+from fsl_async.bin_count import bins_of_round
+from fsl_async.config import Draw, RoundConfig, ServerKeys, describe_model, describe_plain
 from fsl_async.digests import Domain, digest
 from fsl_async.model_numbers import check_numbers
 from fsl_async.protocols import psu
 from fsl_async.protocols.machine import Event
 from fsl_async.protocols.toss import Tossed
 from fsl_async.server.rules import check_state, describe_state
-from fsl_async.union import pack_union
+from fsl_async.union import pack_union, shape_of_round
 from parties.outcome import Aborted, Done, Model, RoundReport
 from parties.server.history import Arrays, Progress, SessionSeed, SumOf, settling, standing_of
 from parties.server.round.conclusion import OpenedSum
@@ -84,7 +85,8 @@ class LastingState:
         own, peer = setup.identity.public.keys, setup.peer.keys
         servers: tuple[ServerKeys, ServerKeys] = (own, peer) if setup.index == 0 else (peer, own)
         coming = psu.effects(self.progress.alignment, setup.task)
-        shape = shape_of_round(setup.task, coming.protocol, coming.union, self._described)
+        bins = bins_of_round(setup.task, coming.union, self._described)
+        shape = shape_of_round(setup.task, coming.protocol, coming.union, bins)
         return RoundConfig(
             task=setup.task,
             number=number,
@@ -93,6 +95,7 @@ class LastingState:
             toss=tossed.commitments,
             servers=servers,
             model=self._described,
+            bins=bins,
             protocol=coming.protocol,
             union=coming.union,
             plain=describe_plain(shape, self.arrays.model, self.arrays.union),

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from fsl_async.bin_count import planned
 from fsl_async.config import RoundConfig
 from fsl_async.errors import PeerViolationError
 from fsl_async.protocols import epochs
@@ -105,7 +106,7 @@ class Sessions:
             RequestRefusedError: it has no session here.
         """
         prefix, origin = self._established(client), await self.origin(client)
-        shape = union_task(self._task) if origin.protocol == "psu" else config.shape
+        shape = union_task(planned(self._task)) if origin.protocol == "psu" else config.shape
         layout = Layout.retrieval(shape) if origin.trees is Trees.RETRIEVAL else Layout.submission(shape, origin.trees)
         return Submission(
             client=client,

@@ -90,7 +90,7 @@ def read_submission(path: Path, case: Case) -> Submission:
     """Read what `write_submission` wrote."""
     head = msgspec.msgpack.decode(path.with_suffix(".head").read_bytes())
     data = memoryview(path.with_suffix(".part").read_bytes())
-    part = Part(Layout.submission(case.task, Trees.OWN), data)
+    part = Part(Layout.submission(case.config.shape, Trees.OWN), data)
     first, second = head["commitments"]
     return Submission(head["client"], head["msk"], (first, second), head["tree"], part, part, memoryview(b""))
 

@@ -87,7 +87,7 @@ class Bounded:
         Raises:
             FslError: there is none.
         """
-        terms = terms_of(self.task)
+        terms = terms_of(self.config.shape)
         if terms is None:
             raise FslError("bench: a task without a bound has no terms")
         return terms
@@ -107,7 +107,9 @@ class Bounded:
         """The whole update, in the order of the wire."""
         payload = np.concatenate([self.client.elements, self.task.ring.zeros(1, self.case.width)])
         planted, words = self.client.client_trees.planted, payload.shape[2:]  # two of an element of 128 bits
-        return np.concatenate([payload[planted[key].item].reshape(-1, *words) for key, _ in forests_of(self.task)])
+        return np.concatenate(
+            [payload[planted[key].item].reshape(-1, *words) for key, _ in forests_of(self.config.shape)]
+        )
 
     @cached_property
     def share(self) -> Elements:

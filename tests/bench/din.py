@@ -21,6 +21,7 @@ import trio
 from examples.paper.efficiency.printed import PrintedTime
 from examples.secagg.party_clock import CLIENT, SERVERS, PartyClock
 from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.bin_count import planned
 from fsl_async.errors import FslError
 from fsl_async.geometry import geometry_of
 from fsl_async.wire.public_part import dense_bytes
@@ -139,7 +140,7 @@ def _figures(task: Task, clients: int, account: RoundFigures) -> Iterator[Result
         "bits": task.ring.bits,
         "clients": clients,
         "threads": 1,
-        "trees": geometry_of(task, items).trees,
+        "trees": geometry_of(planned(task), planned(task).sparse(0)).trees,
     }
     dense = dense_bytes(task)
     sparse = account.retrieval_up + account.submission_up - dense

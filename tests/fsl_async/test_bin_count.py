@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -17,9 +18,12 @@ from fsl_async.bin_count import (
     scale,
     small_set_log2_failure,
 )
+from fsl_async.blocks import Sparse
 from fsl_async.errors import MisuseError
+from fsl_async.geometry import bin_limits
 from fsl_async.kernels.rows.cuckoo import place
 from fsl_async.kernels.rows.permutation import Permutation
+from tests.support.cases import in_turn
 
 
 @pytest.mark.parametrize(
@@ -31,6 +35,39 @@ def test_known_parameters(select: int, bins: int) -> None:
 
 def test_scale_is_the_cited_fit() -> None:
     assert [round(scale(2**power), 3) for power in (10, 15, 20)] == [1.275, 1.296, 1.317]
+
+
+def grid(first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Selections from `first` to `last`, each with the next one: every one at first, then a thousandth apart."""
+    while first < last:
+        after = min(last, max(first + 1, first + first // 1000))
+        yield first, after
+        first = after
+
+
+def test_no_client_refuses_what_servers_choose_for_up_to_2_20_rows() -> None:
+    """Between two selections of the grid neither number falls; the larger one's least is below the smaller's b."""
+    for select, after in grid(1, 2**20 + 1):
+        least, most = bin_limits(Sparse("a", rows=2**32, select=after - 1))
+        bins = bins_per_segment(select, 2**32)
+        assert least <= bins <= bin_limits(Sparse("a", rows=2**32, select=select))[1], (select, after)
+        assert least <= most
+
+
+@in_turn("select", [1, 3, 4, 40, 300, 5000])
+def test_few_rows_have_limits_of_their_own(select: int) -> None:
+    for rows in {select, select + 1, 2 * select, 9 * select}:
+        least, most = bin_limits(Sparse("a", rows=rows, select=select))
+        assert least <= bins_per_segment(select, rows) <= most <= rows
+
+
+@in_turn("select", [4, 15, 16, 63, 64, 255, 256, 1023, 1024, 2**15, 2**20])
+def test_a_placement_into_the_fewest_bins_fails_with_a_probability_of_2_29_at_most(select: int) -> None:
+    """By sets of up to 32 rows and by the fit; the bound on larger sets is too loose to say anything there."""
+    bins, _ = bin_limits(Sparse("a", rows=2**32, select=select))
+    small = np.logaddexp.reduce([log_exact_term(select, bins, size) for size in range(4, min(select, 32) + 1)])
+    assert small / math.log(2) <= -29
+    assert 240 * 3 * bins / select - math.log2(select) - 256 >= 29 or select < 2**10  # the fit is of large tables
 
 
 @pytest.mark.parametrize("select", [4, 5, 16, 100, 418, 700, 3000, 5000, 20_000, 300_000])

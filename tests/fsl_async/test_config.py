@@ -27,6 +27,8 @@ from tests.support.machine_scenes import config_of, key
 CONFIG = config_of()
 LruCache = type(round_config._carriers)
 UNION = (UnionBlock("a", 7, key(1)),)
+MANY = Task(name="t", blocks=(Sparse("a", rows=1000, select=16), Dense("d", size=3)), ring=Ring(64))
+OTHER = (UnionBlock("d", 1, key(1)),)
 SMALL = {"union": (UnionBlock("a", 3, key(1)),), "plain": (BlockModel("a", "f4", key(2)),)}
 """A union that moves plainly."""
 
@@ -70,6 +72,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "toss": {"toss": (key(2), key(77))},
     "servers": {"servers": (CONFIG.servers[1], CONFIG.servers[0])},
     "model": {"model": (CONFIG.model[0], BlockModel("d", "f4", key(9)))},
+    "bins": {"bins": (2,)},
     "protocol": {"protocol": "psu"},
     "union": {"union": UNION},
     "plain": SMALL,
@@ -384,7 +387,19 @@ def test_models_that_do_not_fit_are_refused(changes: dict[str, Any], message: st
         (lambda: config_of(hash_seed=b""), "hash seed or toss: 32 bytes expected, got 0"),
         (lambda: config_of(session=5), "1 ≤ session ≤ number ≤ 4294967296 expected, got session 5, number 4"),
         (lambda: config_of(model=()), r"a model of blocks \['a', 'd'\] expected, got \[\]"),
-        (lambda: config_of(union=(UnionBlock("d", 1, key(1)),)), r"a union of blocks \['a'\] expected, got \['d'\]"),
+        (
+            lambda: config_of(union=(UnionBlock("d", 1, key(1)),), bins=(0,)),
+            r"a union of blocks \['a'\] expected, got \['d'\]",
+        ),
+        (lambda: config_of(protocol="psu", union=UNION), "one that finds a union is aligned on none"),
+        (lambda: config_of(bins=()), "bins of 1 sparse blocks expected, each a number, got 0 numbers"),
+        (lambda: config_of(bins=(1, 1)), "bins of 1 sparse blocks expected, each a number, got 2 numbers"),
+        (lambda: config_of(bins=(0,)), "1 to 8 bins expected in a segment of 'a'"),
+        (lambda: config_of(bins=(9,)), "a client selects 2 of 8 rows, got 9: with fewer, rows would find no place"),
+        (lambda: config_of(bins=(-1,), union=UNION), "1 to 7 bins expected"),
+        (lambda: config_of(bins=(8,), union=UNION), "2 of 7 rows, got 8"),
+        (lambda: config_of(task=MANY, bins=(23,)), "24 to 768 bins expected in a segment of 'a'"),
+        (lambda: config_of(task=MANY, bins=(769,)), "24 to 768 bins expected"),
         (lambda: config_of(version=2), "version 1 expected, got 2"),
     ],
 )

@@ -16,6 +16,7 @@ import pytest
 import trio
 
 from fsl_async import Dense, FslError, MisuseError, Ring, RingIntegers, Sparse, Task, kernels
+from fsl_async.bin_count import planned
 from fsl_async.client.planting import ClientTrees
 from fsl_async.client.upload import read_answers
 from fsl_async.config import RoundConfig
@@ -175,7 +176,7 @@ async def test_sessions(bits: int, updates: str, seed: int) -> None:
                     plaintext.add(update)
                     receipt = await client.submit(as_ring_integers(update))
                     trees = Trees.OWN if number == 1 else Trees.SESSION
-                    assert receipt.bytes_sent - Layout.submission(task, trees).size < 1500 + dense_size(task)
+                    assert receipt.bytes_sent - Layout.submission(planned(task), trees).size < 1500 + dense_size(task)
                 outcome = await net.finish_round()
                 assert outcome.clients == ("alice", "bob")
                 for name, expected in plaintext.elements().items():

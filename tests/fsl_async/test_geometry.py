@@ -8,14 +8,19 @@ import random
 import pytest
 
 from fsl_async import Ring, Sparse, Task
-from fsl_async.bin_count import bins_per_segment
-from fsl_async.geometry import SEGMENTS, Forest, geometry_of
+from fsl_async.bin_count import bins_per_segment, planned
+from fsl_async.geometry import SEGMENTS, Forest, Geometry, geometry_of
 from tests.support.cases import in_turn
 
 
 def task_of(block: Sparse, bits: int, **changes: object) -> Task:
     fields: dict[str, object] = {"name": "t", "blocks": (block,), "ring": Ring(bits), "security": "semi-honest"}
     return Task(**(fields | changes))  # type: ignore[arg-type]
+
+
+def geometry_of_block(block: Sparse, bits: int, **changes: object) -> Geometry:
+    task = planned(task_of(block, bits, **changes))
+    return geometry_of(task, task.sparse(0))
 
 
 def random_blocks(count: int) -> list[Sparse]:
@@ -35,7 +40,7 @@ BLOCKS = random_blocks(60)
 @in_turn("block", BLOCKS)
 def test_every_row_has_a_leaf_and_every_bin_the_same_size(block: Sparse, bits: int) -> None:
     for security in ("verified", "semi-honest"):
-        geometry = geometry_of(task_of(block, bits, security=security), block)
+        geometry = geometry_of_block(block, bits, security=security)
         forest = geometry.bins
         assert (forest.segments, forest.bins) == (SEGMENTS, bins_per_segment(block.select, block.rows))
         assert forest.bins * forest.bin_size >= block.rows
@@ -46,7 +51,7 @@ def test_every_row_has_a_leaf_and_every_bin_the_same_size(block: Sparse, bits: i
 
 @in_turn("block", BLOCKS)
 def test_bytes_follow_the_formulae(block: Sparse, bits: int) -> None:
-    for forest in geometry_of(task_of(block, bits), block).forests:
+    for forest in geometry_of_block(block, bits).forests:
         trees, depth = forest.segments * forest.bins, math.ceil(math.log2(forest.leaves))
         assert forest.trees == trees
         assert forest.depth == depth
@@ -69,7 +74,7 @@ def test_a_leaf_covers_as_many_rows_as_makes_the_least_to_send(block: Sparse, bi
 
     allowed = [positions for positions in (1, 2, 4) if positions * row_bits <= 128 or positions == 1]
     best = min(map(bits_to_send, allowed))
-    assert geometry_of(task_of(block, bits), block).bins.positions == max(
+    assert geometry_of_block(block, bits).bins.positions == max(
         positions for positions in allowed if bits_to_send(positions) == best
     )
 
@@ -80,7 +85,7 @@ def test_a_leaf_covers_as_many_rows_as_makes_the_least_to_send(block: Sparse, bi
 )
 def test_leaves_of_small_rows_end_early(bits: int, width: int, positions: int) -> None:
     block = Sparse("a", rows=2**16, select=100, width=width)
-    assert geometry_of(task_of(block, bits), block).bins.positions == positions
+    assert geometry_of_block(block, bits).bins.positions == positions
 
 
 @pytest.mark.parametrize("changes", [{"security": "verified"}, {"selection": "fixed"}])
@@ -88,12 +93,12 @@ def test_a_leaf_covers_one_row_where_leaves_are_proved_or_outlive_their_round(
     bits: int, changes: dict[str, str]
 ) -> None:
     for block in BLOCKS:
-        assert geometry_of(task_of(block, bits, **changes), block).bins.positions == 1
+        assert geometry_of_block(block, bits, **changes).bins.positions == 1
 
 
 def test_a_stash_slot_is_one_tree_over_all_rows(bits: int) -> None:
     block = Sparse("a", rows=1000, select=10, width=3, stash=2)
-    geometry = geometry_of(task_of(block, bits), block)
+    geometry = geometry_of_block(block, bits)
     slot = Forest(segments=1, bins=1, leaves=1000, positions=1, element_bits=bits, width=3)
     assert geometry.stash == (slot, slot)
     assert geometry.forests == (geometry.bins, slot, slot)
@@ -102,6 +107,6 @@ def test_a_stash_slot_is_one_tree_over_all_rows(bits: int) -> None:
 
 def test_the_smallest_block_is_three_trees_without_levels(bits: int) -> None:
     block = Sparse("a", rows=1, select=1)
-    forest = geometry_of(task_of(block, bits, security="verified"), block).bins
+    forest = geometry_of_block(block, bits, security="verified").bins
     assert (forest.trees, forest.leaves, forest.depth, forest.tree_bytes) == (3, 1, 0, 0)
     assert forest.hint_bytes == 3 * bits // 8

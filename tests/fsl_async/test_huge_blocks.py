@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fsl_async import Dense, Ring, Sparse, Task, kernels
+from fsl_async.bin_count import bins_of_round
 from fsl_async.client.planting import MasterSeeds, check_rows, plant
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
 from fsl_async.derivation import expansion_keys, forest_roots
@@ -34,6 +35,7 @@ def config_of(task: Task) -> RoundConfig:
         toss=(bytes(32), bytes(32)),
         servers=(keys, keys),
         model=model,
+        bins=bins_of_round(task, (), ()),
     )
 
 
@@ -48,7 +50,7 @@ def test_every_row_has_the_leaf_of_its_place(security, stash):
     rows = check_rows(task.sparse(0), ROWS)
     client_trees = plant(config, {0: rows}, MasterSeeds.fresh(source), source)
     assert not len(client_trees.deferred[0])
-    for number, forest in enumerate(geometry_of(task, task.sparse(0)).forests):
+    for number, forest in enumerate(geometry_of(config.shape, config.shape.sparse(0)).forests):
         planted = client_trees.planted[ForestKey(0, number)]
         for tree in np.flatnonzero(planted.item >= 0):
             row, segment, bin_ = rows[planted.item[tree]], tree // forest.bins, tree % forest.bins
@@ -67,7 +69,7 @@ def test_every_row_has_the_leaf_of_its_place(security, stash):
 
 
 def leaves_of(config, client_trees, key, server, chosen):
-    forest = geometry_of(config.task, config.task.sparse(0)).forests[key.forest]
+    forest = geometry_of(config.shape, config.shape.sparse(0)).forests[key.forest]
     found = np.zeros((forest.segments, len(chosen), forest.bins, 2), dtype=np.uint64)
     trees = kernels.Evaluation(
         keys=expansion_keys(config),

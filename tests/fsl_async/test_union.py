@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fsl_async import Adam, Dense, PeerViolationError, Ring, Sparse, Task
+from fsl_async.bin_count import bins_of_round, moves_plainly, planned
+from fsl_async.config import BlockModel
 from fsl_async.costs import message_sizes as costs
 from fsl_async.costs.message_sizes import Setting
 from fsl_async.geometry import geometry_of
@@ -18,10 +20,9 @@ from fsl_async.server.aggregation import split_share
 from fsl_async.task import Plain
 from fsl_async.union import (
     UnionBlock,
-    aligned_task,
     describe_union,
-    moves_plainly,
     pack_union,
+    shape_of_round,
     union_rows,
     union_task,
     unpack_union,
@@ -63,8 +64,8 @@ def test_what_servers_do_with_a_sum_has_no_part_in_the_rounds_that_find_and_use_
     )
     assert union_task(weighted) == union_task(replace(weighted, apply="sum", weights=None, optimizer=None))
     for rows in range(1, 65):
-        summed = moves_plainly(replace(weighted, apply="sum", weights=None), weighted.sparse(0), rows, 8)
-        assert moves_plainly(weighted, weighted.sparse(0), rows, 8) is summed, rows
+        summed = moves_plainly(replace(weighted, apply="sum", weights=None), planned(weighted).sparse(0), rows, 8)
+        assert moves_plainly(weighted, planned(weighted).sparse(0), rows, 8) is summed, rows
 
 
 @given(domains_and_rows)
@@ -141,16 +142,18 @@ def test_a_description_is_of_name_and_rows() -> None:
 def test_a_union_round_sums_one_random_number_per_row() -> None:
     task = union_task(TASK)
     assert task.blocks == (Sparse("a", rows=1000, select=50, stash=1), Sparse("b", rows=10, select=2))
+    assert union_task(planned(TASK)).blocks == planned(task).blocks
     assert (task.ring, task.updates, task.alignment) == (Ring(64), TASK.updates, "all")
     assert (task.security, task.max_clients) == (TASK.security, TASK.max_clients)
 
 
 def aligned(task: Task, *sizes: int) -> Task:
     """The task of a round aligned on unions of so many rows of `a` and `b`."""
-    return aligned_task(task, tuple(UnionBlock(name, size, key(1)) for name, size in zip("ab", sizes, strict=True)), F4)
+    union = tuple(UnionBlock(name, size, key(1)) for name, size in zip("ab", sizes, strict=True))
+    return shape_of_round(task, "ssa", union, bins_of_round(task, union, F4))
 
 
-F4 = (4, 4, 4)
+F4 = tuple(BlockModel(name, "f4", key(2)) for name in "adb")
 
 
 def test_an_aligned_round_has_the_union_s_rows() -> None:
@@ -161,7 +164,7 @@ def test_an_aligned_round_has_the_union_s_rows() -> None:
     assert task.blocks[1] == TASK.blocks[1]
     assert (task.ring, task.largest, task.alignment) == (TASK.ring, TASK.largest, "all")
     fixed = aligned(replace(TASK, selection="fixed"), 700, 5)
-    assert fixed.blocks == TASK.blocks  # the trees of a session stand over all rows
+    assert fixed.blocks == planned(TASK).blocks  # the trees of a session stand over all rows
 
 
 @pytest.mark.parametrize("selection", ["adaptive", "fixed"])
@@ -185,11 +188,12 @@ def test_a_union_with_a_row_for_every_tree_moves_plainly_and_a_larger_one_in_new
     """One row per tree is what a client of a verified task can change; the union's rows may not be more."""
     block = Sparse("a", rows=20_000, select=50, width=width, stash=1)
     task = replace(TASK, blocks=(block,), security=security, selection=selection)
-    trees = geometry_of(task, block).trees
+    trees = geometry_of(planned(task), planned(task).sparse(0)).trees
     larger = security == "semi-honest" and selection == "adaptive"
     for rows, expected in ((1, True), (trees, True), (trees + 1, larger), (20_000, False)):
         planted = replace(block, rows=rows, select=min(50, rows)) if selection == "adaptive" else block
-        assert moves_plainly(task, planted, rows, 4) is expected, rows
+        stands = planned(replace(task, blocks=(planted,)))
+        assert moves_plainly(stands, stands.sparse(0), rows, 4) is expected, rows
 
 
 @settings(max_examples=50)
@@ -214,6 +218,7 @@ def test_what_moves_plainly_is_never_more_to_send_or_to_move_in_all(
             security=security,
             selection=selection,
         )
+        task = planned(task)
         plain = replace(task, blocks=(Plain.of(task.sparse(0), rows),))
         setting = Setting(("ada", "bob"), dtype=f"f{weight_bytes}")
         if not moves_plainly(task, task.sparse(0), rows, weight_bytes):

@@ -81,7 +81,7 @@ def test_any_bit_of_trees_and_tag_corrections_counts(bits: int, kind: str) -> No
     pair = play.submissions("alice", play.plant({"a": ROWS}), update_of())
     chance = random.Random(bits)
     pieces = [piece for piece in pair[0].part.layout.pieces if piece.kind == kind]
-    assert {piece.key for piece in pieces} == {key for key, _ in forests_of(play.task)}
+    assert {piece.key for piece in pieces} == {key for key, _ in forests_of(play.config.shape)}
     for piece in pieces:
         for bit in chance.sample(range(8 * piece.start, 8 * piece.stop), 12):
             first, second = play.add(with_part(play, pair, flipped(pair[0].part.data, bit)))
@@ -130,7 +130,7 @@ def test_proofs_are_bound_to_client_round_and_commitments() -> None:
 
 def evaluated(play: Round, client_trees: ClientTrees, key: ForestKey = KEY) -> tuple[np.ndarray, np.ndarray]:
     """Both servers' blocks at every leaf of a forest: (segments, leaves, bins, 2)."""
-    forest = dict(forests_of(play.task))[key]
+    forest = dict(forests_of(play.config.shape))[key]
     blocks = []
     for server in (0, 1):
         view = kernels.Selection(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.bin_count import bins_of_round
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
 from fsl_async.protocols import assembly, entry, epochs, partials, psr, psu, sampling, ssa, toss
 from fsl_async.protocols.machine import Event, State, Transitions
@@ -307,7 +308,10 @@ def config_of(number: int = 4, **changes: Any) -> RoundConfig:
         "servers": (ServerKeys(key(4), key(5)), ServerKeys(key(6), key(7))),
         "model": (BlockModel("a", "f4", key(8)), BlockModel("d", "f8", key(9))),
     }
-    return RoundConfig(**(fields | changes))
+    fields |= changes
+    if "bins" not in fields:
+        fields["bins"] = bins_of_round(fields["task"], fields.get("union", ()), fields["model"])
+    return RoundConfig(**fields)
 
 
 def _entry_scene() -> Scene:

@@ -9,17 +9,17 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 
-from fsl_async import Dense, Ring, RingIntegers, Sparse, Task
+from fsl_async import Dense, Ring, RingIntegers, Sparse, Task, bin_count, geometry
+from fsl_async.bin_count import bins_of_round
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant, rows_by_block
 from fsl_async.client.upload import dense_shares, read_answers, retrieval_part, submission_part
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
-from fsl_async.geometry import geometry_of
 from fsl_async.randomness import SeededSource
 from fsl_async.ring import Elements
 from fsl_async.server.aggregation import Aggregate, Submission, split_share
 from fsl_async.server.retrieval import PermutedModel, Query
-from fsl_async.wire import public_part
 from fsl_async.wire.public_part import Layout, Part, Trees
 from tests.support.machine_scenes import key
 
@@ -31,10 +31,11 @@ DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 THREADS = 4
 
 
-def forget_geometry() -> None:
-    """Let what is worked out once for a task's shape be worked out anew: a test has changed how."""
-    geometry_of.cache_clear()
-    public_part._layout.cache_clear()
+def few_bins(monkeypatch: pytest.MonkeyPatch, bins: int) -> None:
+    """Let servers choose so few bins, and clients put up with it; afterwards `bin_count.planned` must be forgotten."""
+    bin_count.planned.cache_clear()
+    monkeypatch.setattr(bin_count, "bins_per_segment", lambda select, rows: bins)
+    monkeypatch.setattr(geometry, "LEAST_BINS", ((2**32, 1),))
 
 
 class Round:
@@ -51,6 +52,7 @@ class Round:
             toss=(key(2), key(3)),
             servers=(ServerKeys(key(4), key(5)), ServerKeys(key(6), key(7))),
             model=describe_model(task, model),
+            bins=bins_of_round(task, (), ()),
         )
         self._randomness = SeededSource(seed, "clients")
         self.aggregates = self.start()

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async import Ring, Sparse, Task
+from fsl_async.bin_count import bins_of_round
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
 from fsl_async.client.upload import retrieval_part, submission_part
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
@@ -69,12 +70,13 @@ class Case:
             toss=(bytes(32), bytes(32)),
             servers=(keys, keys),
             model=(BlockModel("block", "f4", bytes(32)),),
+            bins=bins_of_round(self.task, (), ()),
         )
 
     @property
     def forest(self) -> Forest:
         """The block's trees."""
-        return geometry_of(self.task, self.task.sparse(0)).bins
+        return geometry_of(self.config.shape, self.config.shape.sparse(0)).bins
 
     @property
     def leaves(self) -> int:

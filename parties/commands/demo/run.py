@@ -16,6 +16,7 @@ import numpy.typing as npt
 import trio
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from fsl_async.bin_count import planned
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.geometry import geometry_of
 from fsl_async.wire.public_part import Layout
@@ -145,8 +146,8 @@ def _result(
         "bytes_down_per_client_and_round": summary.received // rounds,
         "trivial_bytes_up": trivial_up,
         "trivial_bytes_down": trivial_down,
-        "tree_bytes": Layout.retrieval(task).size,
-        "bins": geometry_of(task, words).bins.trees,
+        "tree_bytes": Layout.retrieval(planned(task)).size,
+        "bins": geometry_of(planned(task), planned(task).sparse(0)).bins.trees,
         "seconds": {phase: round(value, 3) for phase, value in summary.seconds.items()},
         "transcript": summary.transcript,
     }

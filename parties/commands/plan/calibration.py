@@ -99,23 +99,26 @@ class _Trial:
         """Time every step a few times and divide the counts by the best times; `wide` is a trial of wide rows."""
         submission = self._submission(self._grove())
         aggregate = Aggregate(self.config, 0, bytes(32))
-        submitting = costs.submission_work(self.task, Trees.RETRIEVAL)
-        client = costs.tree_work(self.task).client + submitting.client
+        submitting = costs.submission_work(self.config.shape, Trees.RETRIEVAL)
+        client = costs.tree_work(self.config.shape).client + submitting.client
         server = submitting.server / _seconds(partial(_add, aggregate, submission))
         return Speeds(
             client=client / _seconds(lambda: self._submission(self._grove())),
             server=server,
-            read_rows=costs.retrieval_work(self.task, self.setting).read_rows / self._seconds_of_reading(server),
-            read_bytes=costs.retrieval_work(wide.task, wide.setting).read_bytes / wide._seconds_of_reading(server),
-            fold=costs.folded_bytes(self.task) / _seconds(aggregate.share),
-            layout=costs.laid_out_rows(self.task) / _seconds(partial(PermutedModel, self.config, 0, self.model)),
+            read_rows=costs.retrieval_work(self.config.shape, self.setting).read_rows
+            / self._seconds_of_reading(server),
+            read_bytes=costs.retrieval_work(wide.config.shape, wide.setting).read_bytes
+            / wide._seconds_of_reading(server),
+            fold=costs.folded_bytes(self.config.shape) / _seconds(aggregate.share),
+            layout=costs.laid_out_rows(self.config.shape)
+            / _seconds(partial(PermutedModel, self.config, 0, self.model)),
         )
 
     def _seconds_of_reading(self, server: float) -> float:
         """The time of an answer without that of its AES blocks, which are counted elsewhere; at least half of it."""
         query = Query(self.seeds.msk[0], self._submission(self._grove()).trees)
         whole = _seconds(partial(_answer, PermutedModel(self.config, 0, self.model), query))
-        return max(whole / 2, whole - costs.retrieval_work(self.task, self.setting).server / server)
+        return max(whole / 2, whole - costs.retrieval_work(self.config.shape, self.setting).server / server)
 
     def _grove(self) -> ClientTrees:
         return plant(self.config, self.rows, self.seeds, self.randomness)
@@ -129,8 +132,8 @@ class _Trial:
             msk=self.seeds.msk[0],
             commitments=self.seeds.commitments(self.config.round_id(), "client"),
             tree=client_trees.digest,
-            trees=Part(Layout.retrieval(self.task), trees),
-            part=Part(Layout.submission(self.task, Trees.RETRIEVAL), part),
+            trees=Part(Layout.retrieval(self.config.shape), trees),
+            part=Part(Layout.submission(self.config.shape, Trees.RETRIEVAL), part),
             dense=memoryview(b""),
         )
 

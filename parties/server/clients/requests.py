@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias, TypeVar, assert_never
 
+from fsl_async.bin_count import planned
 from fsl_async.errors import StorageError
 from fsl_async.task import ProtocolName
 from fsl_async.union import union_task
@@ -75,8 +76,8 @@ class RequestHandler:
         self._records = records
         self._setup = setup
         self._task = setup.task
-        known = union_task(self._task) if self._task.finds_unions else self._task
-        self._sizes = bulk_sizes(known)
+        known = planned(self._task)
+        self._sizes = bulk_sizes(union_task(known) if self._task.finds_unions else known)
         self.longest_bulk = max(*self._sizes, submission_bytes(self._task))
         self.longest_answer = longest_answer(self._task, setup.model)
         self._retrievals = Retrievals(records.sessions, self.longest_answer)

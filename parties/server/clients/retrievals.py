@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.bin_count import planned
 from fsl_async.config import restricted
 from fsl_async.digests import Buffer
 from fsl_async.task import Dense, Sparse, Task
@@ -156,6 +157,7 @@ def longest_answer(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> int:
     if task.protocol == "psu":
         return max(1 + -(-block.rows // 8) for _, block in task.sparse_blocks())
     rows = {index: _row_bytes(model[block.name]) for index, block in task.sparse_blocks()}
+    task = planned(task)
     shapes = (union_task(task), task) if task.finds_unions else (task,)
     return max(AnswerLayout.of(shape, rows).size for shape in shapes)
 

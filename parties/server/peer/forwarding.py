@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from fsl_async.bin_count import planned
 from fsl_async.bounds import verifier_bytes
 from fsl_async.task import LARGEST_CLIENTS, ProtocolName, Task
 from fsl_async.union import union_task
@@ -115,6 +116,7 @@ def objection(run: RoundRun, message: Forward, size: int) -> str | None:
 
 def longest_peer_message(task: Task) -> int:
     """Bytes that a message between the servers has at most: aligned rounds are never larger than the task itself."""
+    task = planned(task)
     shapes = (task, union_task(task)) if task.finds_unions else (task,)
     parts = {layout.size for shape in shapes for purpose in PURPOSES["ssa"] for layout in layouts_of(shape, purpose)}
     shares = {size for shape in shapes for size in (list_bytes(shape), longest_piece(shape))}

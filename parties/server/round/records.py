@@ -34,6 +34,7 @@ from typing import Literal, TypeAlias
 import msgspec
 import trio
 
+from fsl_async.bin_count import planned
 from fsl_async.bounds import private_bytes, verifier_bytes
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import tree_digest
@@ -358,6 +359,7 @@ class RoundRecords:
 
 def submission_bytes(task: Task) -> int:
     """The most bytes that a client sends for one retrieval and its submission."""
+    task = planned(task)
     retrieval = Layout.retrieval(task).size
     return retrieval if task.protocol == "psr" else retrieval + _own_submission(task)
 
@@ -369,6 +371,7 @@ def client_bytes(task: Task) -> int:
     request has two public parts (see `parties.server.round.assembly`). Trees that a session keeps beyond the round
     are there twice when the round is settled.
     """
+    task = planned(task)
     retrieval = Layout.retrieval(task).size
     match task.protocol:
         case "psr":
@@ -389,5 +392,5 @@ def round_bytes(task: Task, clients: int) -> int:
     A server that begins a round without this room turns clients away later, when they have done their work. Clients
     that retrieve and do not submit come on top: if there is no room for them, they are told to come back.
     """
-    last = max(IN_FLIGHT * submission_bytes(task), clients * verifier_bytes(task))
+    last = max(IN_FLIGHT * submission_bytes(task), clients * verifier_bytes(planned(task)))
     return clients * client_bytes(task) + last

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from fsl_async import Dense, MisuseError, Ring, Sparse, Task
+from fsl_async.bin_count import planned
 from fsl_async.bounds import BoundTerms, terms_of
 from fsl_async.bounds.of_task import Wanted
 from fsl_async.bounds.terms import LIMITS
@@ -25,9 +26,9 @@ def test_a_task_without_a_bound_has_no_terms():
 
 def test_every_payload_and_every_dense_weight_is_proved():
     bounded = task(Ring(64, fraction_bits=17), bound=1.5)
-    terms = terms_of(bounded)
+    terms = terms_of(planned(bounded))
     assert terms is not None
-    trees = sum(forest.trees for _, forest in forests_of(bounded))
+    trees = sum(forest.trees for _, forest in forests_of(planned(bounded)))
     assert (terms.weights, terms.norm, terms.exact) == (8 * trees + 11, 3 * 2**16, True)
     assert terms.private_bytes == 4 * terms.mask_bytes + 32 * terms.wires.proof_elements
     assert terms.verifier_bytes == 32 * (terms.wires.count + 2)
@@ -94,9 +95,9 @@ def test_what_a_refusal_advises_is_taken(name: str):
     advised = re.findall(r"Ring\((\d+), fraction_bits=(\d+)\)", says.partition("; use ")[2])
     assert advised
     for bits, fraction_bits in advised:
-        assert terms_of(task(Ring(int(bits), fraction_bits=int(fraction_bits)), **fields))
+        assert terms_of(planned(task(Ring(int(bits), fraction_bits=int(fraction_bits)), **fields)))
     if "projected" in says.partition("; use ")[2]:
-        assert terms_of(task(ring, **fields, bound_proof="projected"))
+        assert terms_of(planned(task(ring, **fields, bound_proof="projected")))
 
 
 def test_a_bound_that_nothing_helps():

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsl_async import Dense, MisuseError, PeerViolationError, Ring, Sparse, Task, geometry
+from fsl_async import Dense, MisuseError, PeerViolationError, Ring, Sparse, Task
+from fsl_async.bin_count import planned
 from fsl_async.client.planting import MasterSeeds, check_rows, rows_by_block
 from fsl_async.client.upload import read_answers
 from fsl_async.derivation import (
@@ -23,7 +24,7 @@ from fsl_async.derivation import (
 from fsl_async.digests import Domain, digest
 from fsl_async.geometry import geometry_of
 from fsl_async.wire.public_part import ForestKey, Layout, Trees, forests_of
-from tests.support.rounds import Draw, Plaintext, Round, forget_geometry, in_bytes
+from tests.support.rounds import Draw, Plaintext, Round, few_bins, in_bytes
 
 BLOCK = Sparse("items", rows=100, select=3)
 
@@ -86,9 +87,9 @@ def test_rows_are_named_by_block() -> None:
 def test_every_bin_has_a_tree_and_every_row_one_bin(rows: list[int]) -> None:
     play = round_of(stash=1)
     client_trees = play.plant({"a": rows})
-    placed = np.concatenate([client_trees.planted[key].item for key, _ in forests_of(play.task)])
+    placed = np.concatenate([client_trees.planted[key].item for key, _ in forests_of(play.config.shape)])
     assert sorted(placed[placed >= 0].tolist()) == list(range(len(rows)))
-    for key, forest in forests_of(play.task):
+    for key, forest in forests_of(play.config.shape):
         planted = client_trees.planted[key]
         assert planted.tree.count == forest.trees
         assert (planted.alphas < forest.leaves).all()
@@ -98,7 +99,7 @@ def test_every_bin_has_a_tree_and_every_row_one_bin(rows: list[int]) -> None:
 def test_dummies_stand_anywhere() -> None:
     """Were they all at one leaf, the first round's sum of hints would show which bins are occupied."""
     play = round_of(rows=4000, select=20)
-    forest = geometry_of(play.task, play.task.sparse(0)).bins
+    forest = geometry_of(play.config.shape, play.config.shape.sparse(0)).bins
     counts = np.zeros(forest.leaves, dtype=int)
     for _ in range(30):
         counts += np.bincount(play.plant({}).planted[ForestKey(0, 0)].alphas, minlength=forest.leaves)
@@ -116,12 +117,12 @@ def test_two_groves_of_the_same_rows_share_nothing() -> None:
 def test_roots_carry_the_server_s_number_and_differ_between_forests() -> None:
     play = round_of(stash=2)
     seen = set()
-    for key, forest in forests_of(play.task):
+    for key, forest in forests_of(play.config.shape):
         for server in (0, 1):
             roots = forest_roots(b"s" * 16, key, forest, server)
             assert (roots[:, 0] & np.uint64(1) == server).all()
             seen |= {(int(low) >> 1, int(high)) for low, high in roots}
-    assert len(seen) == sum(forest.trees for _, forest in forests_of(play.task))
+    assert len(seen) == sum(forest.trees for _, forest in forests_of(play.config.shape))
 
 
 def test_seeds_stay_out_of_logs() -> None:
@@ -163,7 +164,7 @@ def test_digests_tell_their_parts_apart() -> None:
 
 
 def test_a_public_part_is_named_by_all_of_its_bytes() -> None:
-    layout = Layout.submission(task_of(), Trees.OWN)
+    layout = Layout.submission(planned(task_of()), Trees.OWN)
     part = np.random.default_rng(5).bytes(layout.size)
     names = {public_digest(layout, part, tree_digest(layout, part))}
     for piece in layout.pieces:
@@ -175,7 +176,7 @@ def test_a_public_part_is_named_by_all_of_its_bytes() -> None:
 
 
 def test_a_part_without_trees_has_no_digest_of_trees() -> None:
-    layout = Layout.submission(task_of(), Trees.SESSION)
+    layout = Layout.submission(planned(task_of()), Trees.SESSION)
     assert tree_digest(layout, bytes(layout.size)) == b""
 
 
@@ -220,7 +221,7 @@ def test_answers_of_another_size_are_violations(server: int, change: int) -> Non
     play = round_of()
     client_trees = play.plant({"a": [1]})
     row_bytes = play.model["a"].itemsize * 2
-    size = sum(forest.trees for _, forest in forests_of(play.task)) * row_bytes + -(-row_bytes // 8) * 8
+    size = sum(forest.trees for _, forest in forests_of(play.config.shape)) * row_bytes + -(-row_bytes // 8) * 8
     answers = [memoryview(bytes(size + (change if server == number else 0))) for number in (0, 1)]
     with pytest.raises(
         PeerViolationError, match=f"^S{server}: answered with {size + change} bytes, the task implies {size}"
@@ -234,10 +235,9 @@ def test_answers_of_another_size_are_violations(server: int, change: int) -> Non
 @pytest.fixture
 def _few_bins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """So few bins that 20 rows cannot all have one."""
-    forget_geometry()
-    monkeypatch.setattr(geometry, "bins_per_segment", lambda select, rows: 5)
+    few_bins(monkeypatch, 5)
     yield
-    forget_geometry()
+    planned.cache_clear()
 
 
 @pytest.mark.usefixtures("_few_bins")

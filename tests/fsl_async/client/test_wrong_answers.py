@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fsl_async import PeerViolationError, Ring, Sparse, Task, WrongAnswerError
+from fsl_async.bin_count import planned
 from fsl_async.client.planting import ClientTrees
 from fsl_async.client.upload import read_answers
 from fsl_async.geometry import geometry_of
@@ -44,7 +45,7 @@ class Asked:
         self.part = self.round.query_part(self.client_trees)
         self.answers = self.answered(0), self.answered(1)
         widths = {index: block.width for index, block in task.sparse_blocks()}
-        self.layout = AnswerLayout.of(task, widths)
+        self.layout = AnswerLayout.of(self.config.shape, widths)
 
     def answered(
         self, server: int, model=None, part: Part | None = None, client_trees: ClientTrees | None = None
@@ -216,7 +217,7 @@ def test_answers_of_another_size_name_their_server(changed: int) -> None:
 
 
 def test_leaves_over_several_rows_have_no_tag() -> None:
-    task = task_of(1, 5000, security="semi-honest")
+    task = planned(task_of(1, 5000, security="semi-honest"))
     forests = geometry_of(task, task.sparse(0)).forests
     assert forests[0].positions > 1
     assert AnswerLayout.of(task, {0: 1}).tags == {}

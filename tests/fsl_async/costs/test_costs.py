@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.bin_count import planned
 from fsl_async.costs import message_sizes as costs
 from fsl_async.costs.alone import retrieval_round, union_round
 from fsl_async.costs.message_sizes import Setting, Traffic
@@ -110,13 +111,13 @@ async def test_bytes_of_a_round_are_those_on_the_wire(name: str) -> None:
         assert await meter.passed() == bytes_of(costs.entering(costs.specimen_config(task, setting), known=False))
         await alice.retrieve(wanted)
         downloads = [costs.download(b.name, b.size * setting.weight_bytes) for _, b in task.dense_blocks()]
-        assert await meter.passed() == bytes_of(costs.retrieval(task, setting), *downloads)
+        assert await meter.passed() == bytes_of(costs.retrieval(planned(task), setting), *downloads)
         receipt = await alice.submit(updates)
-        submitted = costs.submission(task, Trees.RETRIEVAL if rides else Trees.OWN, setting)
+        submitted = costs.submission(planned(task), Trees.RETRIEVAL if rides else Trees.OWN, setting)
         assert receipt.bytes_sent == framed(submitted.up)
         assert await meter.passed() == bytes_of(submitted)
         await bob.submit(updates)
-        bobs = costs.submission(task, Trees.OWN, setting_of(task, dtype, 1, NAMES[::-1]))
+        bobs = costs.submission(planned(task), Trees.OWN, setting_of(task, dtype, 1, NAMES[::-1]))
         assert await meter.passed() == (0, 0, framed(bobs.link))
         await finish(net, task, setting, meter)
         await alice.outcome()
@@ -132,9 +133,9 @@ async def test_bytes_of_whole_blocks_are_those_on_the_wire(name: str) -> None:
         await alice.retrieve({})
         await meter.passed()
         await alice.retrieve(dict.fromkeys((block.name for block in task.blocks), ...))
-        assert await meter.passed() == bytes_of(costs.fetching_whole(task, setting))
+        assert await meter.passed() == bytes_of(costs.fetching_whole(planned(task), setting))
         await alice.submit({})
-        assert await meter.passed() == bytes_of(costs.submission(task, Trees.OWN, setting))
+        assert await meter.passed() == bytes_of(costs.submission(planned(task), Trees.OWN, setting))
 
 
 async def finish(net: Network, task: Task, setting: Setting, meter: Meter) -> None:
@@ -144,7 +145,7 @@ async def finish(net: Network, task: Task, setting: Setting, meter: Meter) -> No
     _, _, link = await meter.passed()
     tosses = [note.message for note in net.transcript[begun:] if isinstance(note.message, TossCommitment | TossReveal)]
     tossed = framed([costs.message_bytes(message) for message in tosses])
-    assert link == framed(costs.round_messages(task, setting)) + tossed
+    assert link == framed(costs.round_messages(planned(task), setting)) + tossed
     assert set(costs.toss_messages(setting.number + 1)) == {costs.message_bytes(message) for message in tosses}
     assert tossed >= framed(costs.toss_messages(setting.number + 1))
 
@@ -167,8 +168,8 @@ async def test_bytes_of_a_session_are_those_on_the_wire(security: str, blocks: t
             later = number > 1
             assert await meter.passed() == bytes_of(
                 costs.entering(costs.specimen_config(task, setting), known=later),
-                costs.recall(task, setting) if later else costs.retrieval(task, setting),
-                costs.submission(task, Trees.SESSION if later else Trees.RETRIEVAL, setting),
+                costs.recall(planned(task), setting) if later else costs.retrieval(planned(task), setting),
+                costs.submission(planned(task), Trees.SESSION if later else Trees.RETRIEVAL, setting),
             )
             await bob.submit(update)
             await meter.passed()
@@ -314,7 +315,8 @@ def test_inner_nodes_of_a_tree_are_the_distinct_beginnings_of_paths_to_its_leave
 
 def test_blocks_of_one_forest_by_hand() -> None:
     task = task_of(Sparse("rows", rows=64, select=2, width=3))
-    forest = geometry_of(task, task.blocks[0]).bins
+    task = planned(task)
+    forest = geometry_of(task, task.sparse(0)).bins
     trees, leaves, depth = forest.trees, forest.leaves, forest.depth
     assert forest.planes == 2
     nodes = costs.inner_nodes(leaves)
@@ -333,7 +335,8 @@ def test_blocks_of_one_forest_by_hand() -> None:
 def test_the_design_document_bounds_the_blocks_of_a_leaf() -> None:
     for bits, width in ((32, 1), (64, 18), (128, 1)):
         task = task_of(Sparse("rows", rows=2**16, select=650, width=width), bits=bits)
-        forest = geometry_of(task, task.blocks[0]).bins
+        task = planned(task)
+        forest = geometry_of(task, task.sparse(0)).bins
         all_leaves = forest.trees * forest.leaves
         each = costs.submission_work(task, Trees.RETRIEVAL).server / all_leaves
         assert each <= 1 + math.ceil(width * bits / 128) + 2 + 0.05
@@ -479,6 +482,6 @@ async def test_the_lists_of_who_asked_are_those_on_the_wire() -> None:
             await net.draw()
         lists = [(note.message, note.bulk) for note in net.transcript if isinstance(note.message, AskedList)]
         setting = setting_of(task, "f4", 1)
-        opened = costs.opening_messages(task, setting)
+        opened = costs.opening_messages(planned(task), setting)
         assert opened[-2:] == tuple(costs.message_bytes(message, bulk) for message, bulk in lists)
         assert opened[:-2] == costs.toss_messages(1)

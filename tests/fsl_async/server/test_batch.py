@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.bin_count import planned
 from fsl_async.bounds import binding, private_part, terms_of
 from fsl_async.errors import MisuseError
 from fsl_async.geometry import Forest
@@ -137,7 +138,7 @@ def test_rounds_aligned_on_a_union_are_the_same(bits: int) -> None:
 
     def aligned(server: int) -> Aggregate:
         aggregate = play.start()[server]
-        aggregate._unions = {0: UnionSum(play.config, 0, block, union)}
+        aggregate._unions = {0: UnionSum(play.config, 0, play.config.shape.sparse(0), union)}
         return aggregate
 
     pairs = []
@@ -158,7 +159,7 @@ def test_bounds_are_proved_the_same(bits: int) -> None:
     """The verdict may be no: what is compared are both servers' shares of the proofs."""
     fields = {"ring": Ring(bits, fraction_bits=4), "min_clients": 2, "bound": 256.0, "bound_proof": "exact"}
     play, pairs = drawn(7, bits, "verified", blocks=BLOCKS, **fields)
-    terms = terms_of(play.task)
+    terms = terms_of(play.config.shape)
     assert terms is not None
     claiming = []
     for pair in pairs:
@@ -227,7 +228,7 @@ def test_tiles_of_a_range_are_the_range(forest: Forest, one: int, other: int, mu
 
 
 def task_of(rows: int, select: int, width: int = 1) -> Task:
-    return Task(name="t", blocks=(Sparse("a", rows=rows, select=select, width=width),), ring=Ring(64))
+    return planned(Task(name="t", blocks=(Sparse("a", rows=rows, select=select, width=width),), ring=Ring(64)))
 
 
 def test_many_small_submissions_are_added_at_once_and_few_large_ones() -> None:

@@ -68,13 +68,13 @@ class Scene:
 
     @cached_property
     def terms(self) -> BoundTerms:
-        terms = terms_of(self.play.task)
+        terms = terms_of(self.play.config.shape)
         assert terms is not None
         return terms
 
     def vector(self, update: Update) -> Elements:
         """The whole update in the order of the wire, as a client has it."""
-        task = self.play.task
+        task = self.play.config.shape
         blocks = {index: block.name for index, block in task.sparse_blocks()}
         whole = []
         for tree, forest in forests_of(task):
@@ -222,7 +222,7 @@ def test_a_tree_with_two_leaves_whose_total_is_nothing_is_left_out() -> None:
     scene = Scene("exact 64", blocks=(Sparse("a", rows=60, select=4),))
     pair = scene.play.submissions("alice", scene.client_trees, {}, Trees.OWN)
     pieces = {piece.kind: piece for piece in pair[0].part.layout.pieces if tuple(piece.key) == (0, 0)}
-    forest = next(forest for _, forest in forests_of(scene.play.task))
+    forest = next(forest for _, forest in forests_of(scene.play.config.shape))
     last_word = pieces["tree"].start + (forest.depth - 1) * forest.trees * 16
     data = bytearray(pair[0].part.data)
     data[last_word + 9] ^= 1
@@ -253,9 +253,9 @@ def difference_of(scene: Scene, pair: tuple[Submission, Submission]) -> Elements
     vectors = []
     for server, submission in enumerate(pair):
         aggregate = Aggregate(scene.play.config, server, key(9))
-        totals = TreeTotals(scene.play.task.ring, dict(forests_of(scene.play.task)))
+        totals = TreeTotals(scene.play.task.ring, dict(forests_of(scene.play.config.shape)))
         part = submission.part.layout.split(submission.part.data)
-        for tree, forest in forests_of(scene.play.task):
+        for tree, forest in forests_of(scene.play.config.shape):
             evaluation = aggregate._evaluation(submission, tree, ForestSlice(forest, range(forest.bins)), part)
             add = aggregate._bins[0].adder(tree.forest, evaluation, totals.of(tree))
             for segment in range(forest.segments):
@@ -299,5 +299,5 @@ def aligned_on(scene: Scene, union: RowNumbers) -> tuple[Aggregate, Aggregate]:
     """Empty sums of the same round, aligned on a union of the only block's rows."""
     first, second = scene.play.start()
     for aggregate in (first, second):
-        aggregate._unions = {0: UnionSum(scene.play.config, 0, SPARSE, union)}
+        aggregate._unions = {0: UnionSum(scene.play.config, 0, scene.play.config.shape.sparse(0), union)}
     return first, second

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fsl_async import Dense, Ring, RingIntegers, Sparse, Task, kernels
+from fsl_async.bin_count import planned
 from fsl_async.client import planting, upload
 from fsl_async.client.planting import ClientTrees
 from fsl_async.geometry import geometry_of
@@ -65,7 +66,7 @@ def test_counts_are_of_those_who_stand_on_a_row_and_only_rows_with_enough_are_op
     assert found[ROWS:].tolist() == [1, *[0] * 8]  # block b: anna's; dummies count nowhere
     opened = opened_rows(play.task, counts(play))
     assert {name: rows.tolist() for name, rows in opened.items()} == {"a": [7, 63], "b": []}
-    check_counts(play.task, counts(play), 4)
+    check_counts(play.config.shape, counts(play), 4)
     shares = [aggregate.share(opened) for aggregate in play.aggregates]
     assert [len(share) for share in shares] == [share_bytes(play.task, opened)] * 2
     first, second = (split_share(play.task, share, opened) for share in shares)
@@ -119,6 +120,7 @@ def test_any_task_has_one_leaf_more_and_dummies_stand_there(bits: int, seed: int
     task = draw.task(blocks=plain.blocks, max_clients=7, min_contributors=2, lying_clients=0)
     play = Round(task, draw.model(task), seed)
     client_trees = play.plant_some(draw.rows(task))
+    task, plain = planned(task), planned(plain)
     for index, block in task.sparse_blocks():
         forests, before = geometry_of(task, block).forests, geometry_of(plain, block).forests
         for number, (forest, old) in enumerate(zip(forests, before, strict=True)):
@@ -181,7 +183,7 @@ def test_another_count_than_one_is_noticed(
 def test_a_dummy_on_a_row_counts_there_once_for_every_segment_and_stash_slot() -> None:
     """What a malicious client can do: docs/bounds.md says so."""
     play = round_of(block={"stash": 2})
-    most = geometry_of(play.task, play.task.sparse(0))
+    most = geometry_of(play.config.shape, play.config.shape.sparse(0))
     client_trees = play.plant({"a": [3]})
     moved = on_row(play, client_trees, 3)
     first, second = play.add(play.submissions("mallory", moved, update_of([3])))
@@ -189,7 +191,7 @@ def test_a_dummy_on_a_row_counts_there_once_for_every_segment_and_stash_slot() -
     found = together(play)[:ROWS]
     assert found[3] == most.bins.segments + len(most.stash) == 5
     assert np.flatnonzero(found).tolist() == [3]
-    check_counts(play.task, counts(play), 1)
+    check_counts(play.config.shape, counts(play), 1)
 
 
 def on_row(play: Round, client_trees: ClientTrees, row: int) -> ClientTrees:
@@ -236,15 +238,15 @@ def test_a_pushed_row_is_opened_and_counts_beyond_the_clients_are_noticed() -> N
     for by, row in ((1, 7), (3, 9), (8, 9)):
         lie = [honest[0], pushed(honest[1], row, by)]
         assert opened_rows(play.task, lie)["a"].tolist() == [row]
-        check_counts(play.task, lie, 2)
+        check_counts(play.config.shape, lie, 2)
     for by, row in ((-1, 9), (9, 9), (-3, 7), (7, 7), (2**31, 9)):
         with pytest.raises(FalseCountError, match=f"the count of row {row} of block 'a' is none that 2 clients can"):
-            check_counts(play.task, [honest[0], pushed(honest[1], row, by)], 2)
+            check_counts(play.config.shape, [honest[0], pushed(honest[1], row, by)], 2)
     everywhere = honest[1]
     for row in range(ROWS):
         everywhere = pushed(everywhere, row, 3)
     with pytest.raises(FalseCountError, match="the counts of block 'a' are together more than 2 clients can have"):
-        check_counts(play.task, [honest[0], everywhere], 2)
+        check_counts(play.config.shape, [honest[0], everywhere], 2)
 
 
 def test_a_share_of_counts_is_a_word_for_every_row() -> None:
@@ -262,6 +264,7 @@ def test_counts_are_looked_at_in_ranges_as_they_are_at_once(monkeypatch: pytest.
         min_contributors=2,
         lying_clients=0,
     )
+    made = planned(made)
     drawn = np.random.default_rng(4)
     ours = drawn.integers(0, 2**32, 32, dtype=np.uint32)
     values = drawn.integers(0, 4, 32).astype(np.uint32)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fsl_async import Dense, MisuseError, Ring, Sparse, Task
+from fsl_async.bin_count import planned
 from fsl_async.client.planting import ClientTrees
 from fsl_async.derivation import forest_roots
 from fsl_async.server import slicing
@@ -62,7 +63,7 @@ def test_every_bin_is_in_one_slice_and_every_slice_is_of_whole_groups(seed: int,
 
 
 def test_slices_are_of_about_equal_work() -> None:
-    shape = task(Sparse("items", rows=2**17, select=900))
+    shape = planned(task(Sparse("items", rows=2**17, select=900)))
     memory = [cell_bytes(shape, some) for some in slices_of(shape, 7)]
     assert len(memory) == 7
     assert max(memory) < 1.2 * min(memory)
@@ -72,7 +73,7 @@ def test_a_task_of_usual_size_has_one_group_a_forest(monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     sizes = {2**20: 1, 2**24: 8, 2**27: 64, 2**31: 64}
     for rows, count in sizes.items():
-        shape = task(Sparse("items", rows=rows, select=rows // 1000))
+        shape = planned(task(Sparse("items", rows=rows, select=rows // 1000)))
         assert len(groups_of(shape)) == count
 
 
@@ -126,7 +127,7 @@ def test_a_slice_of_another_round_or_cut_is_refused() -> None:
 
 
 def test_roots_of_some_bins_are_those_of_all() -> None:
-    shape = task(Sparse("items", rows=4000, select=60))
+    shape = planned(task(Sparse("items", rows=4000, select=60)))
     (forest_key, forest), *_ = forests_of(shape)
     everything = forest_roots(bytes(16), forest_key, forest, 1).reshape(forest.segments, forest.bins, 2)
     some = forest_roots(bytes(16), forest_key, forest, 1, range(5, 31)).reshape(forest.segments, 26, 2)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fsl_async import Dense, Privacy, Ring, Sparse, Task
+from fsl_async.bin_count import planned
 from fsl_async.bounds import terms_of
 from fsl_async.privacy.doses import noise_norm
 from fsl_async.server.sum_limits import BeyondNormsError, ExcessError, check_contributions, largest_square
@@ -36,7 +37,7 @@ def sums(first: int, rest: int = 0) -> dict[str, np.ndarray]:
 
 
 def most(of: Task, clients: int = CLIENTS) -> int:
-    terms = terms_of(of)
+    terms = terms_of(planned(of))
     assert terms is not None
     return largest_square(of, terms, clients)
 
@@ -95,7 +96,7 @@ def test_stash_slots_dense_tasks_projections_and_noise_change_what_is_allowed() 
     assert most(task(blocks=[Sparse("a", rows=50, select=4, stash=2)])) == CLIENTS**2 * 5 * 2**32
     assert most(task(blocks=[Dense("d", size=10)])) == CLIENTS**2 * 2**32
     projected = task(bound_proof="projected")
-    terms = terms_of(projected)
+    terms = terms_of(planned(projected))
     assert terms is not None
     assert most(projected) == CLIENTS**2 * 3 * terms.guaranteed_square > 4 * most(task())
     noisy = task(privacy=Privacy(noise=2.0, delta=1e-6, budget=100.0))

@@ -70,7 +70,7 @@ def test_both_vectors_are_shares_of_the_update(bits: int, trees: Trees, seen: Se
         entry = add(play.aggregates[server], submission)
         assert (len(entry), entry[32:]) == (32 + 18, b"share of the proof")
     whole = update_of(play, seen)
-    sizes = [forest.trees * forest.width for _, forest in forests_of(play.task)]
+    sizes = [forest.trees * forest.width for _, forest in forests_of(play.config.shape)]
     assert len(whole) == sum(sizes) + 5
     assert whole[-5:] == [-2, -1, 0, 1, 2]
     first, second = whole[: sum(sizes[:3])], whole[sum(sizes[:3]) : -5]

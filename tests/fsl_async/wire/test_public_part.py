@@ -8,6 +8,7 @@ import math
 import pytest
 
 from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.bin_count import planned
 from fsl_async.geometry import geometry_of
 from fsl_async.wire.public_part import (
     SALT_BYTES,
@@ -27,7 +28,7 @@ BLOCKS = (Dense("head", size=77), ITEMS, Dense("bias", size=5), SHOPS)
 
 
 def task_of(bits: int = 64, security: str = "verified", blocks: tuple[Sparse | Dense, ...] = BLOCKS) -> Task:
-    return Task(name="t", blocks=blocks, ring=Ring(bits), security=security)  # type: ignore[arg-type]
+    return planned(Task(name="t", blocks=blocks, ring=Ring(bits), security=security))  # type: ignore[arg-type]
 
 
 def layouts(task: Task) -> dict[str, Layout]:
@@ -146,7 +147,7 @@ def test_shares_and_dense_parts(bits: int) -> None:
 
 def upload_bits(task: Task, block: Sparse) -> float:
     """B·(128·d + 128 + τ·l) + 128: trees, tag corrections, one hint, and its salt."""
-    forest = geometry_of(task, block).bins
+    forest = geometry_of(task, task.sparse(0)).bins
     depth = math.ceil(math.log2(forest.leaves))
     return forest.trees * (128 * depth + (128 if task.verified else 0) + block.width * task.ring.bits) + 8 * SALT_BYTES
 
@@ -181,5 +182,5 @@ def test_a_session_s_later_rounds_cost_one_hint_per_bin_and_a_salt() -> None:
 
 
 def test_sizes_do_not_depend_on_anything_but_the_task() -> None:
-    first, second = task_of(), Task.parse(task_of().canonical(), "S0")
-    assert layouts(first) == layouts(second)
+    first = Task(name="t", blocks=BLOCKS, ring=Ring(64))
+    assert layouts(planned(first)) == layouts(planned(Task.parse(first.canonical(), "S0")))

@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 
+from fsl_async.bin_count import planned
 from fsl_async.errors import FslError, PeerViolationError
 from fsl_async.ring import Ring
 from fsl_async.wire.codec import decode, encode
@@ -216,7 +217,7 @@ async def test_a_client_without_a_valid_proof_is_left_out_and_told_so():
             return data
         bulk = bytearray(decode(data, FromClient, "the test").bulk)
         if bulk:
-            layout = Layout.submission(TASK, Trees.RETRIEVAL if message.query else Trees.OWN)
+            layout = Layout.submission(planned(TASK), Trees.RETRIEVAL if message.query else Trees.OWN)
             bulk[layout.size - 1] ^= 1  # the part ends with the proofs
             announced.append(name_of(layout, bulk[: layout.size]))
             ready.set()

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import trio
 
-from fsl_async import Dense, FslError, MisuseError, PeerViolationError, Ring, Sparse, Task, geometry
+from fsl_async import Dense, FslError, MisuseError, PeerViolationError, Ring, Sparse, Task
+from fsl_async.bin_count import planned
 from fsl_async.errors import leaves
 from fsl_async.protocols import epochs
 from fsl_async.server.aggregation import Submission
@@ -42,7 +43,7 @@ from tests.support.plaintext import (
     shape_of,
     some,
 )
-from tests.support.rounds import forget_geometry
+from tests.support.rounds import few_bins
 from tests.support.shop import copy_of, meddled, opened
 
 EXAMPLES = ROOT / "examples"
@@ -206,10 +207,9 @@ def task_of(*, rows: int = 60, select: int = 8, width: int = 2, stash: int = 0, 
 @pytest.fixture
 def six_bins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """So few bins that nine rows never find one each: three go to the stash, or are deferred."""
-    forget_geometry()
-    monkeypatch.setattr(geometry, "bins_per_segment", lambda select, rows: 2)
+    few_bins(monkeypatch, 2)
     yield
-    forget_geometry()
+    planned.cache_clear()
 
 
 @pytest.mark.usefixtures("six_bins")
@@ -307,7 +307,7 @@ async def _end_without_anybody(network: Network) -> None:
 
 
 async def a_submission(client: str) -> Submission:
-    layout = Layout.submission(task_of(selection="fixed"), Trees.OWN)
+    layout = Layout.submission(planned(task_of(selection="fixed")), Trees.OWN)
     part = Part(layout, memoryview(bytes(layout.size)))
     return Submission(client, bytes(16), (bytes(32), bytes(32)), bytes(32), part, part, memoryview(b""))
 

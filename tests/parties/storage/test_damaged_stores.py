@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from fsl_async.bin_count import bins_of_round
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import epochs, psu, ssa, toss
@@ -47,6 +48,7 @@ CONFIG = RoundConfig(
     toss=(bytes(32), bytes(32)),
     servers=(KEYS, KEYS),
     model=(BlockModel("items", "f4", bytes(32)), BlockModel("head", "f4", bytes(32))),
+    bins=bins_of_round(TASK, (), ()),
 )
 MODEL = {"items": np.zeros((40, 1), np.float32), "head": np.zeros(2, np.float32)}
 FRESH = Progress(task=TASK.canonical(), server=0, keys=KEYS, alignment=psu.Everything())

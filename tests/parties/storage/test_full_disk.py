@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import trio
 
+from fsl_async.bin_count import planned
 from fsl_async.errors import ChannelError, StorageError, leaves
 from fsl_async.protocols.machine import Event
 from fsl_async.protocols.ssa import GraceOver, Submitted
@@ -258,9 +259,9 @@ async def test_who_cannot_be_enrolled_for_want_of_room_may_come_back(nursery, au
 @pytest.mark.parametrize(("missing", "warnings"), [(0, 0), (1, 2)])
 async def test_a_round_that_opens_without_room_for_all_of_it_is_told(nursery, autojump_clock, missing, warnings):
     """Room for everybody's submission, and for the last one twice: it lies in the log and in the file for a while."""
-    submission = Layout.submission(TASK, Trees.OWN).size + dense_bytes(TASK)
-    one = TASK.retrievals * Layout.retrieval(TASK).size + submission
-    needed = TASK.max_clients * one + 2 * (Layout.retrieval(TASK).size + submission)
+    submission = Layout.submission(planned(TASK), Trees.OWN).size + dense_bytes(TASK)
+    one = TASK.retrievals * Layout.retrieval(planned(TASK)).size + submission
+    needed = TASK.max_clients * one + 2 * (Layout.retrieval(planned(TASK)).size + submission)
     assert round_bytes(TASK, TASK.max_clients) == needed
     network = MemoryNetwork()
     shop = Full(nursery, transports=(network, network), listen_at=("S0", "S1"))

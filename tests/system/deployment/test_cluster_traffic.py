@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
+from fsl_async.bin_count import planned
 from fsl_async.costs.message_sizes import folded_bytes
 from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task
@@ -100,8 +101,8 @@ def test_no_bulk_passes_the_scheduler(site, relay):
     watch.join()
     np.testing.assert_array_equal(site.models("s0")[-1], sum_of(*CLIENTS))
     standing = site.run("s0", "status", "s0.toml").said["result"]
-    partials, brought = standing["engine"]["bytes_taken"], Layout.submission(TASK, Trees.OWN).size
-    assert partials >= folded_bytes(TASK) > 20_000_000, "partial sums have come from workers"
+    partials, brought = standing["engine"]["bytes_taken"], Layout.submission(planned(TASK), Trees.OWN).size
+    assert partials >= folded_bytes(planned(TASK)) > 20_000_000, "partial sums have come from workers"
     assert brought > 1_000_000
     assert watch.looked > 20
     assert not watch.strange, "the scheduler has connections that the relay does not see"

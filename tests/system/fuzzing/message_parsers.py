@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from fsl_async import Ring, udpf
+from fsl_async.bin_count import planned
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Domain
 from fsl_async.errors import MisuseError, PeerViolationError
@@ -180,10 +181,10 @@ def _read_counts(data: bytes) -> None:
     opened = opened_rows(COUNTING, shares)
     assert share_bytes(COUNTING) >= share_bytes(COUNTING, opened)
     try:
-        check_counts(COUNTING, shares, 3)
+        check_counts(planned(COUNTING), shares, 3)
     except FalseCountError:
         return
-    trees = sum(geometry_of(COUNTING, block).trees for _, block in COUNTING.sparse_blocks())
+    trees = sum(geometry_of(planned(COUNTING), block).trees for _, block in planned(COUNTING).sparse_blocks())
     assert 2 * sum(len(rows) for rows in opened.values()) <= 3 * trees
 
 
@@ -207,7 +208,7 @@ def _unions() -> list[bytes]:
     return [pack_union(rows, UNION_ROWS) for rows in some]
 
 
-_LAYOUTS = (Layout.retrieval(TASK), *(Layout.submission(TASK, trees) for trees in Trees))
+_LAYOUTS = (Layout.retrieval(planned(TASK)), *(Layout.submission(planned(TASK), trees) for trees in Trees))
 
 
 def _read_part(data: bytes) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import trio
 
 from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.bin_count import bins_of_round
 from fsl_async.config import BlockModel, Draw, RoundConfig
 from fsl_async.union import UnionBlock
 from parties.identity.keys import Identity
@@ -44,6 +45,7 @@ CONFIG = RoundConfig(
     toss=(key(8), key(9)),
     servers=(SERVERS[0].public.keys, SERVERS[1].public.keys),
     model=(BlockModel("items", "f4", key(10)), BlockModel("head", "f4", key(11))),
+    bins=bins_of_round(TASK, (), ()),
 )
 UNION_CONFIG = RoundConfig(
     task=Task(
@@ -62,6 +64,7 @@ UNION_CONFIG = RoundConfig(
     toss=(key(13), key(14)),
     servers=(SERVERS[0].public.keys, SERVERS[1].public.keys),
     model=(BlockModel("items", "u1", key(15)),),
+    bins=(0,),
     union=(UnionBlock("items", 17, key(16)),),
     plain=(BlockModel("items", "u1", key(17)),),
 )

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fsl_async import Ring, Sparse, Task, kernels
+from fsl_async.bin_count import planned
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
 from fsl_async.client.upload import submission_part
 from fsl_async.config import RoundConfig
@@ -114,8 +115,8 @@ def lines(pairs: int) -> Iterator[tuple[str, ...]]:
     """One line for each shape."""
     for rows, select, bits, width in SHAPES:
         verified, honest = tasks(rows, select, bits, width)
-        forest = geometry_of(verified, verified.sparse(0)).bins
-        sizes = [Layout.submission(task, Trees.OWN).size for task in (verified, honest)]
+        forest = geometry_of(planned(verified), planned(verified).sparse(0)).bins
+        sizes = [Layout.submission(planned(task), Trees.OWN).size for task in (verified, honest)]
         kernel = ratio(*walking(round_of(verified, 1)), pairs)
         whole = ratio(adding(round_of(verified, 1)), adding(round_of(honest, 1)), pairs)
         yield (

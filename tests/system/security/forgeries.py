@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from fsl_async import Ring, Sparse, Task, kernels
+from fsl_async.bin_count import bins_of_round
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
 from fsl_async.client.upload import submission_part
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
@@ -65,6 +66,7 @@ def round_of(task: Task, number: int, *, session: int = 0) -> RoundConfig:
         toss=(digest(Domain.TOSS_COMMITMENT, number.to_bytes(4, "little")), bytes(32)),
         servers=(keys, keys),
         model=tuple(BlockModel(block.name, "f4", bytes(32)) for block in task.blocks),
+        bins=bins_of_round(task, (), ()),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
+from fsl_async.bin_count import planned
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Domain, digest
 from fsl_async.protocols import ssa
@@ -111,7 +112,7 @@ class AddsToAHint(ForwardsAnotherPart):
 
     def changed(self, bulk: bytes) -> bytes:
         part = bytearray(bulk)
-        for piece in Layout.submission(self.setup.task, Trees.OWN).pieces:
+        for piece in Layout.submission(planned(self.setup.task), Trees.OWN).pieces:
             if piece.kind == "hint":
                 stop = piece.stop - (piece.stop - piece.start) % 8
                 changed = np.frombuffer(part[piece.start : stop], "<u8") + np.uint64(ERROR)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import trio
 
+from fsl_async.bin_count import planned
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import dense_digest, seed_commitment
 from fsl_async.digests import Domain, digest
@@ -241,7 +242,7 @@ async def test_a_submission_of_an_earlier_round_is_refused_and_bound_anew_fails_
 def to_carrier(request: Request, config: RoundConfig, name: str) -> Request:
     """The content for this client's carrier in this round, with a dense digest that fits."""
     bulk, carrier = request.bulk[0] or request.bulk[1], config.carrier(name)
-    dense = bulk[Layout.submission(TASK, Trees.OWN).size :]
+    dense = bulk[Layout.submission(planned(TASK), Trees.OWN).size :]
     fitting = dense_digest(dense, request.messages[carrier].seed)
     request = replace(request, bulk=(bulk, b"") if carrier == 0 else (b"", bulk))
     return told(told(request, 0, dense_digest=fitting), 1, dense_digest=fitting)
@@ -278,7 +279,7 @@ async def test_padding_is_refused_by_the_carrier_and_goes_no_further(seed, autoj
         config = await present(network)
         carrier = config.carrier(MALLORY)
         honest = retrieval(config, MALLORY)
-        layout = Layout.retrieval(task)
+        layout = Layout.retrieval(planned(task))
         part = bytearray(honest.bulk[carrier])
         part[next(p for p in layout.pieces if p.kind == "select").stop - 1] ^= 0x80
         announced = name_of(layout, part)

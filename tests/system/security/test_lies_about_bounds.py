@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fsl_async import BoundExceededError, FslError, Task
+from fsl_async.bin_count import planned
 from fsl_async.bounds import private_digest, terms_of
 from fsl_async.client.bound import BoundPart, bound_part
 from fsl_async.digests import DIGEST_BYTES
@@ -186,7 +187,7 @@ class ChangesAShare(Byzantine):
 
     def say(self, message: Message, bulk: bytes) -> Said:
         if isinstance(message, Proofs):
-            terms = terms_of(self.setup.task)
+            terms = terms_of(planned(self.setup.task))
             assert terms is not None
             entries = unpack_digests(bulk, 10, "the test", DIGEST_BYTES + terms.verifier_bytes)
             bulk = pack_digests(entries | {VICTIM: self.entry(self.setup.task, entries[VICTIM])})
@@ -195,7 +196,7 @@ class ChangesAShare(Byzantine):
 
 class SendsTheNegative(ChangesAShare):
     def entry(self, task: Task, entry: bytes) -> bytes:
-        terms = terms_of(task)
+        terms = terms_of(planned(task))
         assert terms is not None
         split = DIGEST_BYTES + (0 if terms.exact else DIGEST_BYTES)
         elements = [-element % terms.field.prime for element in terms.field.unpack(entry[split:])]

@@ -15,6 +15,7 @@ from math import log2
 import pytest
 
 from fsl_async import Ring, Sparse, Task
+from fsl_async.bin_count import planned
 from fsl_async.geometry import geometry_of
 from tests import ROOT
 
@@ -78,7 +79,7 @@ def test_more_spoilt_leaves_or_bins_never_help(bins: int, leaves: int) -> None:
 
 def test_the_table_of_totals_has_the_numbers_that_follow_from_the_geometry() -> None:
     task = Task(name="large", blocks=[Sparse("rows", rows=2**20, select=10_486)], ring=Ring(64))
-    (forest,) = geometry_of(task, task.sparse(0)).forests
+    (forest,) = geometry_of(planned(task), planned(task).sparse(0)).forests
     leaves, blocks = forest.leaves, forest.trees * forest.leaves * forest.planes
     nodes = 1_000 * forest.trees * forest.depth
     tries = evaluations = 2**80

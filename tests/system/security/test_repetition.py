@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace as replaced
 
 from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.bin_count import planned
 from fsl_async.client.planting import MasterSeeds
 from fsl_async.client.upload import dense_shares, submission_part
 from fsl_async.config import BlockModel
@@ -40,7 +41,7 @@ def hints(round_: Round, client_trees, value: int, trees: Trees = Trees.SESSION)
     elements = TASK.ring.encode(np.full((len(ROWS), 2), value), TASK.largest_integer)
     part = submission_part(round_.config, "ada", client_trees, {0: (ROWS, elements)}, trees)
     found = {"salt": [], "hint": []}
-    for (_, kind), piece in Layout.submission(TASK, trees).split(memoryview(part)).items():
+    for (_, kind), piece in Layout.submission(planned(TASK), trees).split(memoryview(part)).items():
         found.setdefault(kind, []).append(np.frombuffer(piece, np.uint8))
     return {kind: np.concatenate(pieces) for kind, pieces in found.items() if pieces}
 
@@ -51,7 +52,7 @@ def test_other_values_on_the_same_trees_are_hidden_by_other_masks(round_: Round,
     first, second = hints(round_, client_trees, 1, trees), hints(round_, client_trees, 2, trees)
     assert not np.array_equal(first["salt"], second["salt"])
     elements = [part["hint"].view("<u8").reshape(-1, 2) for part in (first, second)]
-    assert len(elements[0]) == sum(forest.trees for _, forest in forests_of(TASK))
+    assert len(elements[0]) == sum(forest.trees for _, forest in forests_of(planned(TASK)))
     difference = elements[1] - elements[0]
     assert not np.isin(difference, np.array([0, 1, 2**64 - 1], dtype=np.uint64)).any()
 

@@ -16,6 +16,7 @@ import pytest
 import trio
 
 from fsl_async import FslError
+from fsl_async.bin_count import planned
 from fsl_async.bounds import private_bytes, verifier_bytes
 from fsl_async.errors import PeerViolationError
 from fsl_async.protocols import ssa
@@ -96,7 +97,7 @@ async def forward(server: Server, request: Request, client: str, purpose: str, q
     """Let a server forward the public part that the request has for its carrier."""
     run = await server.next_round(0)
     task = run.config.task
-    layout = Layout.retrieval(task) if purpose == "retrieve" else Layout.submission(task, Trees.OWN)
+    layout = Layout.retrieval(planned(task)) if purpose == "retrieve" else Layout.submission(planned(task), Trees.OWN)
     message = Forward(round_id=run.round_id, client=client, purpose=purpose, query=query)
     server.link.post(message, request.bulk[0][: layout.size])
 
@@ -237,13 +238,13 @@ async def test_what_one_client_can_have_stored_is_what_room_is_kept_for(seed, au
             for _ in range(TASK.retrievals):
                 await anna.retrieve({"items": [1, 2]})
             await anna.submit({"items": ([1], np.ones((1, WIDTH))), "head": np.ones(HEAD)})
-        most = TASK.retrievals * Layout.retrieval(TASK).size + Layout.submission(TASK, Trees.OWN).size
+        most = TASK.retrievals * Layout.retrieval(planned(TASK)).size + Layout.submission(planned(TASK), Trees.OWN).size
         assert client_bytes(TASK) == most + dense_bytes(TASK)
         for server in network.servers:
             store = server.setup.store
             kept = [key for kind in ("parts", "dense") for key in await store.keys(f"round-00000001/{kind}/")]
             stored = sum([len(await store.blob(key)) for key in kept])
-            assert TASK.retrievals * Layout.retrieval(TASK).size <= stored <= client_bytes(TASK)
+            assert TASK.retrievals * Layout.retrieval(planned(TASK)).size <= stored <= client_bytes(TASK)
         await honest_round_without_anna(network)
 
 
@@ -251,7 +252,7 @@ def test_room_is_kept_for_what_is_stored_of_a_bound():
     """The proof, and both servers' answers about it, which are among its events; the last are in the log, too."""
     bounded, of_all = msgspec.structs.replace(TASK, bound=16.0), 10_000
     answer = verifier_bytes(bounded)
-    assert client_bytes(bounded) == client_bytes(TASK) + private_bytes(bounded) + 2 * answer
+    assert client_bytes(bounded) == client_bytes(TASK) + private_bytes(planned(bounded)) + 2 * answer
     assert round_bytes(bounded, of_all) == of_all * (client_bytes(bounded) + answer)
 
 

@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from fsl_async.bin_count import bins_of_round
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
 from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task
@@ -40,6 +41,7 @@ def config_for(task, arrays=None):
         toss=(key(2), key(3)),
         servers=(ServerKeys(key(4), key(5)), ServerKeys(key(6), key(7))),
         model=describe_model(task, {block.name: arrays[block.name] for block in task.blocks}),
+        bins=bins_of_round(task, (), ()),
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 
+from fsl_async.bin_count import bins_of_round
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
 from fsl_async.derivation import dense_digest, public_digest, tree_digest
 from fsl_async.errors import StorageError
@@ -27,6 +28,7 @@ CONFIG = RoundConfig(
     toss=(key(2), key(3)),
     servers=(ServerKeys(key(4), key(5)), ServerKeys(key(6), key(7))),
     model=describe_model(TASK, model()),
+    bins=bins_of_round(TASK, (), ()),
 )
 LAYOUT = Layout.submission(CONFIG.shape, Trees.OWN)
 SIZE = LAYOUT.size
