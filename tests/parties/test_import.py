@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
+
+from parties import client
 
 HEAVY = {"asyncio", "llvmlite", "msgpack", "msgspec", "nacl", "numba", "numpy", "rich", "sqlite3", "trio"}
 MOST = 150
@@ -28,3 +31,12 @@ def test_importing_the_package_loads_little() -> None:
 
 def test_a_name_is_found_when_it_is_used() -> None:
     assert {"trio", "parties.client.client"} <= loaded_by("import parties; parties.Client")
+
+
+def test_a_client_does_not_load_how_servers_choose_bins() -> None:
+    """It reads their number in a round's configuration."""
+    modules = [f"parties.client.{path.stem}" for path in Path(client.__path__[0]).glob("*.py") if path.stem[0] != "_"]
+    assert {"parties.client.submitting", "parties.client.entering"} <= set(modules)
+    loaded = loaded_by(f"import {', '.join(modules)}")
+    assert "fsl_async.geometry" in loaded
+    assert "fsl_async.bin_count" not in loaded

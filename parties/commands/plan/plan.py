@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from fsl_async.bin_count import planned
 from fsl_async.config import MODEL_DTYPES, RoundConfig
 from fsl_async.costs.message_sizes import (
     Setting,
@@ -73,14 +74,14 @@ def figures(round_costs: RoundCosts, clients: int, assumptions: Assumptions) -> 
 
 def with_rows(question: Question, assumptions: Assumptions) -> Transfer:
     """A client retrieves rows, in a round over all rows, and updates them."""
-    task, setting = question.asked, question.setting()
+    task, setting = planned(question.asked), question.setting()
     trees = Trees.OWN if task.updates == "any" else Trees.RETRIEVAL
     return _transfer(fetching(task, setting) + submission(task, trees, setting), assumptions)
 
 
 def with_whole_blocks(question: Question, assumptions: Assumptions) -> Transfer:
     """A client has all blocks whole, and updates rows with trees of their own."""
-    task, setting = question.asked, question.setting()
+    task, setting = planned(question.asked), question.setting()
     return _transfer(fetching_whole(task, setting) + submission(task, Trees.OWN, setting), assumptions)
 
 

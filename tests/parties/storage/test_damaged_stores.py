@@ -195,7 +195,7 @@ async def test_rows_that_no_client_has_are_the_stores_error(rows, words):
 async def test_trees_of_another_task_are_the_stores_error():
     larger = msgspec.structs.replace(TASK, blocks=(Sparse("items", rows=2**31, select=2**20), TASK.blocks[1]))
     kept = MadeTrees.fresh(CONFIG, {0: np.array([1, 5], np.uint32)}, bytes).stored()
-    config = msgspec.structs.replace(CONFIG, task=larger)
+    config = msgspec.structs.replace(CONFIG, task=larger, bins=bins_of_round(larger, (), ()))
     store = await _with_session(msgspec.structs.replace(kept, config=config.canonical()))
     with pytest.raises(StorageError, match="it has trees of another task"):
         await _client(store)
