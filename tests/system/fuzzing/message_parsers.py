@@ -217,7 +217,7 @@ def _read_part(data: bytes) -> None:
         if layout.size == len(data):
             pieces = layout.split(memoryview(data))
             assert sum(map(len, pieces.values())) == len(data)
-            first_padding(TASK, layout, memoryview(data))
+            first_padding(planned(TASK), layout, memoryview(data))
 
 
 def _read_signature(data: bytes) -> None:

@@ -76,9 +76,8 @@ def test_dense_values_too(round_: Round) -> None:
 def test_values_of_rows_that_move_plainly_too(round_: Round) -> None:
     """Beside dense values that are the same both times."""
     client_trees = round_.plant({"words": ROWS})
-    config = replaced(
-        round_.config, union=(UnionBlock("words", 3, bytes(32)),), plain=(BlockModel("words", "f4", bytes(32)),)
-    )
+    union, plain_model = (UnionBlock("words", 3, bytes(32)),), (BlockModel("words", "f4", bytes(32)),)
+    config = replaced(round_.config, union=union, bins=(0,), plain=plain_model)
     dense = {0: TASK.ring.encode(np.full(8, 1), TASK.largest_integer)}
     shares = []
     for value in (1, 2, 1):

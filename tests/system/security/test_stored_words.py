@@ -251,7 +251,7 @@ async def test_what_one_client_can_have_stored_is_what_room_is_kept_for(seed, au
 def test_room_is_kept_for_what_is_stored_of_a_bound():
     """The proof, and both servers' answers about it, which are among its events; the last are in the log, too."""
     bounded, of_all = msgspec.structs.replace(TASK, bound=16.0), 10_000
-    answer = verifier_bytes(bounded)
+    answer = verifier_bytes(planned(bounded))
     assert client_bytes(bounded) == client_bytes(TASK) + private_bytes(planned(bounded)) + 2 * answer
     assert round_bytes(bounded, of_all) == of_all * (client_bytes(bounded) + answer)
 
