@@ -82,6 +82,45 @@ def identity(name: str) -> Identity:
     return Identity.generate(name, SeededSource(16, "keys of", name))
 
 
+TASKS: tuple[dict[str, Any], ...] = (
+    {
+        "name": "shop",
+        "blocks": [{"type": "sparse", "name": "items", "rows": 10_000, "select": 50, "width": 8}],
+        "ring": {"bits": 64, "fraction_bits": 24},
+    },
+    {
+        "name": "clicks",
+        "blocks": [
+            {"type": "sparse", "name": "words", "rows": 2**17, "select": 300, "stash": 1},
+            {"type": "dense", "name": "head", "size": 65},
+            {"type": "dense", "name": "examples", "size": 1},
+        ],
+        "ring": {"bits": 128, "fraction_bits": 32},
+        "selection": "fixed",
+        "updates": "any",
+        "max_clients": 70_000,
+        "largest": 3,
+        "participants": "count",
+        "apply": "weighted-mean",
+        "weights": "examples",
+        "largest_weight": 1,
+        "optimizer": {"type": "adam", "rate": 1, "beta2": 0.999},
+        "sample": 0.25,
+        "bound": 5,
+        "bound_proof": "projected",
+        "min_contributors": 24,
+        "lying_clients": 4,
+        "privacy": {"noise": 12.5, "delta": 1e-9, "budget": 8},
+    },
+)
+"""What operators give of a task; the rest are defaults."""
+
+
+def _task(given: dict[str, Any]) -> dict[str, Any]:
+    task = msgspec.convert(given, Task)
+    return {"given": given, "canonical": task.canonical(), "digest": task.digest()}
+
+
 def vectors() -> dict[str, Any]:
     """All examples, by section of the page; bytes as hexadecimal text."""
     return {
@@ -93,6 +132,7 @@ def vectors() -> dict[str, Any]:
         "refused": _refused(),
         "lists": _lists(),
         "digests": _digests(),
+        "tasks": [_task(given) for given in TASKS],
         "primitives": _primitives(),
         "bins": [
             dict(zip(("k", "m", "least", "most"), (k, m, *bin_limits(Sparse("items", rows=m, select=k))), strict=True))
