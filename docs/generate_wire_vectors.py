@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from fsl_async import Dense, Ring, Sparse, Task, derivation, udpf
+from fsl_async import Dense, Ring, Sparse, Task, derivation
 from fsl_async.bin_count import bins_of_round
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
 from fsl_async.client.upload import dense_shares, retrieval_part, submission_part
@@ -148,7 +148,6 @@ def vectors() -> dict[str, Any]:
         "unions": [
             _union(rows, domain) for rows, domain in (([], 40), ([3, 4, 200], 10_000), (list(range(1, 40)), 40))
         ],
-        "udpf": _udpf(),
     }
 
 
@@ -554,14 +553,6 @@ def _statements() -> dict[str, Any]:
 
 def _union(rows: list[int], domain: int) -> dict[str, Any]:
     return {"rows": rows, "of": domain, "packed": pack_union(np.array(rows, dtype=np.uint32), domain)}
-
-
-def _udpf() -> dict[str, Any]:
-    ring = Ring(64, fraction_bits=8)
-    family = udpf.Family(6, ring, 2)
-    betas = ring.encode(np.array([[1.5, -2.0], [0.25, 4.0]]), 2**40)
-    keys = udpf.gen(family, [4, 0], betas, SeededSource(16, "udpf"), epoch=3)
-    return {"points": [4, 0], "keys": [key.to_bytes() for key in keys], "hint": keys[0].hint.to_bytes()}
 
 
 def plain(value: Any) -> Any:

@@ -37,8 +37,13 @@ Rules:
 - Keys and hints name the version of their bytes, their family, their trees and their salt: bytes of another kind, cut
   or extended bytes, and a hint of other trees are refused.
 
-Source: paper §"Updatable Distributed Point Function"; Boyle, Gilboa, Ishai 2016 for the tree; design §5, §6. The bytes
-are described in docs/wire/client.md.
+The bytes, which no protocol sends, are little-endian: `UDPF` ‖ version u8 ‖ kind u8 (the server's number, or 2 for a
+hint) ‖ ring bits u8 ‖ fraction bits u8 ‖ points u32 ‖ width u32 ‖ trees u32 ‖ epoch u64 ‖ salt (32). A hint goes on
+with its elements, tree after tree; a key with its roots (16 each), the words of each level for all trees, and its
+present hint's elements. K_expand and K_convert are K(`fsl.expand`, `PURPOSE`, salt) and K(`fsl.convert`, `PURPOSE`,
+salt, epoch u64), as docs/wire/client.md defines K.
+
+Source: paper §"Updatable Distributed Point Function"; Boyle, Gilboa, Ishai 2016 for the tree; design §5, §6.
 """
 
 from __future__ import annotations

@@ -298,35 +298,3 @@ def test_unions(case):
             rows.append((rows[-1] if rows else -1) + gap + 1)
             gap = digits = 0
     assert rows == case["rows"]
-
-
-def test_keys_and_hints_of_the_primitive():
-    case = VECTORS["udpf"]
-    shares = []
-    for server, content in enumerate(map(of, case["keys"])):
-        assert content[:6] == b"UDPF\x02" + bytes([server])
-        bits, fraction = content[6:8]
-        points, width, trees = (int.from_bytes(content[at : at + 4], "little") for at in (8, 12, 16))
-        epoch, salt, body = content[20:28], content[28:60], content[60:]
-        assert of(case["hint"]) == b"UDPF\x02\x02" + content[6:60] + content[-trees * width * bits // 8 :]
-        assert (bits, fraction, points, width, trees, int.from_bytes(epoch, "little")) == (64, 8, 6, 2, 2, 3)
-        purpose = b"updatable distributed point function"
-        expand = K("fsl.expand", purpose, salt)
-        convert = K("fsl.convert", purpose, salt, epoch)
-        words, depth = body[16 * trees :], (points - 1).bit_length()
-        hints = words[16 * depth * trees :]
-        for tree in range(trees):
-            root = int.from_bytes(body[16 * tree : 16 * tree + 16], "little")
-            way = [int.from_bytes(words[16 * (level * trees + tree) :][:16], "little") for level in range(depth)]
-            hint = int.from_bytes(hints[16 * tree : 16 * tree + 16], "little")
-            for point in range(points):
-                node = reference.leaf(expand, way, root, point)
-                found = reference.elements(reference.share(convert, node, 0, hint, bits), bits)
-                shares.append([(-1) ** server * value for value in found])
-    totals = [
-        [(a + b) % 2**64 for a, b in zip(*pair, strict=True)] for pair in zip(shares[:12], shares[12:], strict=True)
-    ]
-    signed = [[(v - 2**64 if v >= 2**63 else v) / 2**8 for v in total] for total in totals]
-    expected = [[0.0, 0.0] for _ in range(12)]
-    expected[4], expected[6] = [1.5, -2.0], [0.25, 4.0]
-    assert signed == expected

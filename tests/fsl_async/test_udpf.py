@@ -16,6 +16,7 @@ from fsl_async.digests import Domain, derive_key
 from fsl_async.randomness import SeededSource
 from tests.support import reference
 from tests.support.cases import in_turn
+from tests.support.wire_page import H, K
 
 RINGS = st.sampled_from([Ring(32), Ring(64), Ring(128)])
 
@@ -489,3 +490,42 @@ def test_keys_that_are_no_pair_are_refused(pair: tuple[udpf.Key, udpf.Key]) -> N
     ):
         with pytest.raises(MisuseError, match=message):
             udpf.next_hint(one, other, betas, 5)
+
+
+def test_keys_and_hints_of_the_primitive():
+    """Read with decoders of the tests' own, from what the module says of its bytes; which have not changed."""
+    ring = Ring(64, fraction_bits=8)
+    betas = ring.encode(np.array([[1.5, -2.0], [0.25, 4.0]]), 2**40)
+    keys = udpf.gen(udpf.Family(6, ring, 2), [4, 0], betas, SeededSource(16, "udpf"), epoch=3)
+    made, shares = keys[0].hint.to_bytes(), []
+    assert (
+        H("fsl.tree", *[key.to_bytes() for key in keys], made).hex()
+        == "a0402d550a9ae84054401fe52fc4fd90a0ab3c8a0881d9a89beb535d6588a852"
+    )
+    for server, content in enumerate(key.to_bytes() for key in keys):
+        assert content[:6] == b"UDPF\x02" + bytes([server])
+        bits, fraction = content[6:8]
+        points, width, trees = (int.from_bytes(content[at : at + 4], "little") for at in (8, 12, 16))
+        epoch, salt, body = content[20:28], content[28:60], content[60:]
+        assert made == b"UDPF\x02\x02" + content[6:60] + content[-trees * width * bits // 8 :]
+        assert (bits, fraction, points, width, trees, int.from_bytes(epoch, "little")) == (64, 8, 6, 2, 2, 3)
+        purpose = b"updatable distributed point function"
+        expand = K("fsl.expand", purpose, salt)
+        convert = K("fsl.convert", purpose, salt, epoch)
+        words, depth = body[16 * trees :], (points - 1).bit_length()
+        hints = words[16 * depth * trees :]
+        for tree in range(trees):
+            root = int.from_bytes(body[16 * tree : 16 * tree + 16], "little")
+            way = [int.from_bytes(words[16 * (level * trees + tree) :][:16], "little") for level in range(depth)]
+            hint = int.from_bytes(hints[16 * tree : 16 * tree + 16], "little")
+            for point in range(points):
+                node = reference.leaf(expand, way, root, point)
+                found = reference.elements(reference.share(convert, node, 0, hint, bits), bits)
+                shares.append([(-1) ** server * value for value in found])
+    totals = [
+        [(a + b) % 2**64 for a, b in zip(*pair, strict=True)] for pair in zip(shares[:12], shares[12:], strict=True)
+    ]
+    signed = [[(v - 2**64 if v >= 2**63 else v) / 2**8 for v in total] for total in totals]
+    expected = [[0.0, 0.0] for _ in range(12)]
+    expected[4], expected[6] = [1.5, -2.0], [0.25, 4.0]
+    assert signed == expected
