@@ -184,7 +184,7 @@ def work_of_a_client(task: Task) -> Work:
     shape = _summed(task)
     config = specimen_config(shape, Setting(("client",), DTYPE))
     client = _Client(config)
-    together = min(MOST_TOGETHER, at_once(shape, cores()))
+    together = min(MOST_TOGETHER, at_once(config.shape, cores()))
     state, submissions = Aggregate(config, 0, bytes(32)), [client.submission()] * together
     adding = _seconds(lambda: add_together(state, submissions, cores()))
     answers = client.answers() if _retrieves(task) else None

@@ -30,7 +30,7 @@ def batch() -> Iterator[Result]:
     """Submissions added together, against the same one after the other."""
     for rows, select in SIZES:
         case = Case(rows=rows, select=select, bits=64, threads=cores())
-        count = at_once(case.task, case.threads)
+        count = at_once(case.config.shape, case.threads)
         submissions = [client_of(case, number).submissions()[0] for number in range(count)]
         state = aggregate(case, 0)
         together, one_by_one = _in_turns(

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.bin_count import planned
 from fsl_async.protocols import partials
 from fsl_async.protocols.partials import Added, Give, Joined, Leaving, PartialSum, Put
 from fsl_async.server import slicing
@@ -36,7 +37,7 @@ TASK = Task(
 )
 MODEL = {"items": np.zeros((300, 1), np.int64), "head": np.zeros(3, np.int64)}
 NAMES = [f"client {number}" for number in range(5)]
-CELLS = cell_bytes(TASK, whole(TASK))
+CELLS = cell_bytes(planned(TASK), whole(planned(TASK)))
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +65,7 @@ async def a_world(
     computing: float = 0.0,
 ) -> AsyncIterator[World]:
     """A world whose workers have twice the memory that a slice takes, of so many, or as much as is said."""
-    fitting = (most for most in range(CELLS, 0, -16) if len(slices_within(TASK, most)) == slices)
+    fitting = (most for most in range(CELLS, 0, -16) if len(slices_within(planned(TASK), most)) == slices)
     memory = memory or 2 * next(fitting)
     schedule = Schedule(clients=len(NAMES), seconds=300.0, rounds=1, patience=600.0)
     made = world(
