@@ -24,6 +24,7 @@ from fsl_async.costs.scaling import (
 from fsl_async.costs.workers import SEALED, Workers
 from fsl_async.errors import MisuseError
 from parties.cluster.partial_sum import MOST_SEALED
+from tests import ROOT
 
 LARGE = Task(name="large", blocks=(Sparse("items", rows=2**20, select=10_486),), ring=Ring(64))
 
@@ -137,6 +138,21 @@ def test_unions_alone_have_a_load_of_their_own() -> None:
 def test_constants_say_which_machine_they_are_of() -> None:
     assert "another machine" in ANOTHER_MACHINE.machine
     assert replace(ANOTHER_MACHINE, machine="this one") != ANOTHER_MACHINE
+
+
+def test_the_page_s_table_is_of_these_constants() -> None:
+    page, known = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8"), ANOTHER_MACHINE
+    lines = {
+        "event loop": known.loop,
+        "files: hashing, and writing blobs": known.bulk,
+        "writer: the store": known.writer,
+    }
+    for part, line in lines.items():
+        assert f"| {part} | {1e3 * line.client:.2g} ms + {1e3 * line.megabyte:.2g} ms · P |" in page
+    walked = f"({1e9 * known.leaf:.2g} + {1e9 * known.plane:.2g} · planes) ns + {1e9 * known.proof:.2g} ns · 16 · B"
+    assert f"| evaluation | {1e3 * known.submission:.2g} ms + leaves · {walked} |" in page
+    assert f"({1e9 * known.fold:.2g} ns for each byte of cells" in page
+    assert f"({1e9 * known.conclusion:.2g} ns for each byte of a share" in page
 
 
 # ---- workers

@@ -343,6 +343,11 @@ class OpensOnAnotherSeed(Byzantine):
         return msgspec.structs.replace(config, hash_seed=flipped(config.hash_seed))
 
 
+class OpensWithMoreBins(Byzantine):
+    def open(self, config: RoundConfig) -> RoundConfig:
+        return msgspec.structs.replace(config, bins=tuple(bins + 1 for bins in config.bins))
+
+
 class OpensOnAnotherModel(Byzantine):
     def open(self, config: RoundConfig) -> RoundConfig:
         first, *rest = config.model
@@ -500,6 +505,7 @@ MUTATIONS = (
     Mutation(
         "opens on another seed, and closes", OpensOnAnotherSeed, HALTS, "speaks of a round .* that is unknown here"
     ),
+    Mutation("opens with more bins", OpensWithMoreBins, REFUSE, r"announce different rounds: bins\[0\] is"),
     Mutation("opens on another model", OpensOnAnotherModel, REFUSE, r"announce different rounds: model\[0\].digest is"),
     Mutation("opens with other keys", OpensWithOtherKeys, REFUSE, "with other server keys than the pinned ones"),
     Mutation("hides another minimum", LowersTheMinimum, REFUSE, "runs another task: min_clients is 3 there, 2"),
