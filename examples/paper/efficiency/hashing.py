@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from examples.paper.cells import Run, Values
 from fsl_async import kernels
-from fsl_async.bin_count import FAILURE_BITS, SEGMENTS, bins_per_segment, scale, small_set_log2_failure
+from fsl_async.bin_count import FAILURE_BITS, bins_per_segment, scale, small_set_log2_failure
+from fsl_async.geometry import SEGMENTS
 from parties.commands.bench.workload import Case
 
 FIT = 240
