@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import msgspec
 import numpy as np
 
@@ -138,6 +139,7 @@ def vectors() -> dict[str, Any]:
             dict(zip(("k", "m", "least", "most"), (k, m, *bin_limits(Sparse("items", rows=m, select=k))), strict=True))
             for k, m in LIMITED
         ],
+        "refused bins": _refused_bins(),
         "permutations": [_permutation(rows) for rows in (1, 2, 3, 40, 1000)],
         "verified": _round(VERIFIED),
         "counted": _round(COUNTED),
@@ -290,6 +292,15 @@ def _refused() -> dict[str, bytes]:
         "no commitment": recall.replace(b"\xc4\x20" + fixed("c0"), b"\xc4\0"),
         "bulk where there is none": recall + b"a",
     }
+
+
+def _refused_bins() -> dict[str, bytes]:
+    """Configurations that a client refuses, by what they say of the bins of their only sparse block."""
+    plain = msgpack.unpackb(_config(VERIFIED).canonical())
+    least, most = bin_limits(VERIFIED.sparse(0))
+    said = {"too few": [least - 1], "too many": [most + 1], "none in a round without a union": [0]}
+    said |= {"no number": [], "two numbers": [least, least], "a number below 0": [-1]}
+    return {name: bytes(msgpack.packb(plain | {"bins": bins})) for name, bins in said.items()}
 
 
 def _lists() -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import msgpack
 import pytest
 
+from fsl_async import PeerViolationError
+from fsl_async.config import RoundConfig
 from tests.support import reference
 from tests.support.wire_page import VECTORS, H, K, le, of
 
@@ -54,6 +56,17 @@ def limits(k: int, m: int) -> tuple[int, int]:
 @pytest.mark.parametrize("case", VECTORS["bins"], ids=lambda case: f"{case['k']}-of-{case['m']}")
 def test_how_many_bins(case):
     assert (case["least"], case["most"]) == limits(case["k"], case["m"])
+
+
+@pytest.mark.parametrize("name", VECTORS["refused bins"])
+def test_bins_that_are_refused(name):
+    """By what the page says, and by the library."""
+    config = msgpack.unpackb(of(VECTORS["refused bins"][name]))
+    (block,) = (block for block in config["task"]["blocks"] if block["type"] == "sparse")
+    least, most = limits(block["select"], block["rows"])
+    assert len(config["bins"]) != 1 or not least <= config["bins"][0] <= most
+    with pytest.raises(PeerViolationError, match="bins"):
+        RoundConfig.parse(of(VECTORS["refused bins"][name]), "S0")
 
 
 class Forest(NamedTuple):
