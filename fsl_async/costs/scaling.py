@@ -68,10 +68,12 @@ class Retrieval:
     Attributes:
         loop: the event loop.
         writer: the thread that writes the store.
+        bulk: other threads: its part is hashed and written, and the model's tables are laid out.
     """
 
     loop: Line
     writer: Line
+    bulk: Line = Line(0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -278,7 +280,8 @@ def _with_retrieval(constants: Constants) -> Constants:
     asking = constants.retrieval
     if asking is None:
         return constants
-    return replace(constants, loop=constants.loop + asking.loop, writer=constants.writer + asking.writer)
+    sums = {part: getattr(constants, part) + getattr(asking, part) for part in ("loop", "writer", "bulk")}
+    return replace(constants, **sums)
 
 
 def _on_workers(load: Load, workers: Workers, constants: Constants) -> tuple[Stage, ...]:

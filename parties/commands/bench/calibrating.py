@@ -18,13 +18,15 @@ from statistics import median
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
+import numpy as np
 import trio
 
 from fsl_async.costs.scaling import ANOTHER_MACHINE, Constants, Line, Retrieval, load_of
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError
+from fsl_async.server.retrieval import PermutedModel
 from parties.commands.bench.deployed import LARGE, SMALL, Deployed, RoundTaken, Size, take_rounds
-from parties.commands.bench.machine import cores, require_proc, this_machine
+from parties.commands.bench.machine import cores, require_proc, run_all, this_machine
 from parties.commands.bench.members import name_of
 from parties.commands.bench.workload import Case, add_together, aggregate, client_of
 from parties.commands.plan.calibration import save_constants
@@ -66,7 +68,7 @@ def calibrated(progress: Callable[[str], None]) -> Constants:
         machine=this_machine(),
         loop=alone.line(_loop),
         writer=alone.line(_writer),
-        retrieval=Retrieval(loop=asking.line_beside(alone, _loop), writer=asking.line_beside(alone, _writer)),
+        retrieval=asking.retrieval_beside(alone, (_answering(SMALL), _answering(LARGE))),
     )
 
 
@@ -94,7 +96,7 @@ def _constants_table(constants: Constants) -> list[list[str]]:
 
 
 _LINES = ("loop", "writer", "bulk")
-_PARTS = ("loop", "writer")
+_PARTS = ("loop", "writer", "bulk")
 _UNITS = {
     "submission": (1e3, "ms"),
     "leaf": (1e9, "ns"),
@@ -210,6 +212,26 @@ def _writer(taken: RoundTaken, moment: int) -> float:
     return taken.until(moment).writer
 
 
+def _others(taken: RoundTaken, moment: int) -> float:
+    return taken.until(moment).others
+
+
+def _answering(size: Size) -> float:
+    """Processor seconds to answer one retrieval by a client of this size, from a model of whole numbers."""
+    case = Case(rows=size.rows, select=size.select, bits=64)
+    tables = PermutedModel(case.config, 0, {"block": np.zeros((case.rows, 1), np.int64)})
+    query, seconds = client_of(case, 0).query(0), []
+    for repetition in range(REPETITIONS + 1):
+        begun = time.process_time()
+        work = tables.begin([query], cores())
+        for jobs in (work.selecting, work.answering):
+            run_all(jobs, cores())
+        work.finish()
+        if repetition:  # the first one compiles
+            seconds.append(time.process_time() - begun)
+    return median(seconds)
+
+
 @dataclass(frozen=True)
 class _Deployments:
     """What two deployments took whose clients are of two sizes."""
@@ -228,10 +250,15 @@ class _Deployments:
         """Seconds for a client."""
         return self._line(*self._seconds(of))
 
-    def line_beside(self, other: _Deployments, of: Taken) -> Line:
-        """Seconds that a client of these takes beyond one of others of the same sizes."""
+    def retrieval_beside(self, other: _Deployments, answers: tuple[float, float]) -> Retrieval:
+        """What a retrieval adds to others of the same sizes whose clients retrieve nothing, beside its answer."""
+        answered = self.line_beside(other, _others, answers)
+        return Retrieval(self.line_beside(other, _loop), self.line_beside(other, _writer), answered)
+
+    def line_beside(self, other: _Deployments, of: Taken, known: tuple[float, float] = (0.0, 0.0)) -> Line:
+        """Seconds that a client of these takes beyond one of others of the same sizes, and beyond what is known."""
         (small, large), (less_small, less_large) = self._seconds(of), other._seconds(of)
-        return self._line(small - less_small, large - less_large)
+        return self._line(small - less_small - known[0], large - less_large - known[1])
 
     def _line(self, small: float, large: float) -> Line:
         first, second = (load_of(size.task()).size for size in self.sizes)
