@@ -120,22 +120,22 @@ class Constants:
 
 
 ANOTHER_MACHINE = Constants(
-    machine="another machine: 2 virtual processors of an Intel Xeon, AES by vaes512",
-    loop=Line(4.2e-3, 3.6e-3),
-    writer=Line(0.8e-3, 0.8e-3),
-    bulk=Line(0.5e-3, 1.2e-3),
-    submission=0.26e-3,
-    leaf=2.2e-9,
-    plane=1.2e-9,
-    proof=1.0e-9,
-    fold=1.0e-9,
-    conclusion=21e-9,
-    ending=0.045,
+    machine="another machine: 2 virtual processors of an AMD EPYC, AES by vaes512",
+    loop=Line(2.6e-3, 1.1e-3),
+    writer=Line(0.61e-3, 0.18e-3),
+    bulk=Line(0.58e-3, 0.43e-3),
+    submission=0.22e-3,
+    leaf=1.4e-9,
+    plane=0.69e-9,
+    proof=0.22e-9,
+    fold=0.74e-9,
+    conclusion=11e-9,
+    ending=0.027,
     written=1.0,
     record=3_000,
     disk=1700e6,
     waiting=2_000,
-    retrieval=Retrieval(loop=Line(1.6e-3, 0.3e-3), writer=Line(0.4e-3, 0.0)),
+    retrieval=Retrieval(loop=Line(0.75e-3, 0.53e-3), writer=Line(0.17e-3, 0.23e-3), bulk=Line(0.54e-3, 1.4e-3)),
 )
 
 

@@ -64,7 +64,7 @@ class Speeds:
     layout: float
 
 
-TYPICAL = Speeds(client=40e6, server=700e6, read_rows=250e6, read_bytes=14e9, fold=600e6, layout=120e6)
+TYPICAL = Speeds(client=120e6, server=1800e6, read_rows=750e6, read_bytes=20e9, fold=1700e6, layout=180e6)
 
 
 def measure() -> Speeds:

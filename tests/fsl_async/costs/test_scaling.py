@@ -61,8 +61,8 @@ def test_lines_grow_with_megabytes() -> None:
 def test_the_first_limit_is_the_part_that_is_busiest() -> None:
     load = load_of(LARGE)
     for host, part in (
-        (HostCapacity(threads=2), "processors"),
-        (HostCapacity(threads=16), "event loop"),
+        (HostCapacity(threads=2, link=1e10), "processors"),
+        (HostCapacity(threads=16, link=1e10), "event loop"),
         (HostCapacity(threads=64, link=1e8), "link between servers"),
         (HostCapacity(threads=64, network=1e9, link=1e12), "network"),
     ):

@@ -17,7 +17,7 @@ from parties.commands.plan.server_plan import plan_server, result_of_server
 
 TASK = Task(name="large", blocks=(Sparse("items", rows=2**20, select=10_486),), ring=Ring(64), max_clients=100_000)
 GIB = 2**30
-TWO_THREADS = HostCapacity(threads=2)
+TWO_THREADS = HostCapacity(threads=2, link=1e10)
 
 
 def planned(host: HostCapacity = TWO_THREADS, clients: int = 100, **more):
