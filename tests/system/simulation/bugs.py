@@ -498,7 +498,7 @@ BUGS = (
         "as many are told that they are drawn as are drawn",
         (
             Edit(
-                "parties.server.clients.requests:RequestHandler._asked",
+                "parties.server.clients.requests:_opened",
                 "Opened(run.config.canonical(), strange, run.start.is_drawn(client))",
                 "Opened(run.config.canonical(), strange, True)",
             ),

@@ -204,7 +204,7 @@ def test_a_restarted_server_reads_a_submission_that_is_late_for_an_aligned_round
         min_clients=2,
         max_clients=5,
     )
-    faults = (Crash("S1", AtSend(44, "after send"), down=4.997),)
+    faults = (Crash("S1", AtSend(45, "after send"), down=4.997),)
     verdict = run(Trial(9020, Scenario(task, clients=2, rounds=2, seconds=20.0), faults))
     assert verdict.violations == ()
     assert verdict.fired == faults
