@@ -216,6 +216,7 @@ class _Traffic:
         self._bytes = Counter("fsl_message_bytes", "Bytes of messages before framing.", labels, registry=registry)
         self._messages = Counter("fsl_messages", "Messages.", labels, registry=registry)
         self._kinds = dict(_message_kinds())
+        self._counters: dict[tuple[str, str], tuple[Counter, Counter]] = {}
 
     def hear(self, event: events.ServerEvent) -> None:
         match event:
@@ -225,9 +226,12 @@ class _Traffic:
                 self._count(kind, "in", size)
 
     def _count(self, kind: str, direction: str, size: int) -> None:
-        label = self._kinds.get(kind, OTHER)
-        self._bytes.labels(label, direction).inc(size)
-        self._messages.labels(label, direction).inc()
+        if (kind, direction) not in self._counters:  # looking them up by their labels takes longer than counting
+            labels = self._kinds.get(kind, OTHER), direction
+            self._counters[kind, direction] = self._bytes.labels(*labels), self._messages.labels(*labels)
+        size_counter, counter = self._counters[kind, direction]
+        size_counter.inc(size)
+        counter.inc()
 
 
 class _Health:
@@ -241,12 +245,13 @@ class _Health:
             "fsl_event_loop_lag_seconds", "How late tasks run.", buckets=LAG_BUCKETS, registry=registry
         )
         self.stalls = Counter("fsl_event_loop_stalls", "Lags above the alarm's threshold.", registry=registry)
-        self._budget = Gauge("fsl_memory_budget_bytes", "Memory for messages.", ["of"], registry=registry)
+        budget = Gauge("fsl_memory_budget_bytes", "Memory for messages.", ["of"], registry=registry)
+        self._budget_used, self._budget_limit = budget.labels("used"), budget.labels("limit")
 
     def hear(self, event: events.ServerEvent) -> None:
         if isinstance(event, events.BudgetMoved):
-            self._budget.labels("used").set(event.used)
-            self._budget.labels("limit").set(event.limit)
+            self._budget_used.set(event.used)
+            self._budget_limit.set(event.limit)
 
 
 class _Events:
