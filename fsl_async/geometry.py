@@ -37,8 +37,8 @@ The fewest with which a client takes part. `bin_count.bins_per_segment` never as
 still fails with probability 2^-29 at most, by small sets of rows and by the fit, where that asks for 2^-40.
 """
 
-MOST_TIMES = 32
-"""How many times the least a client puts up with: enough for failures of 2^-80, and no more trees than it can make."""
+MOST_TIMES = 16
+"""How many times the least a client puts up with: enough for failures of 2^-64, and no more trees than it can make."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def test_permutations(case):
 def limits(k: int, m: int) -> tuple[int, int]:
     each = 50 if k <= 3 else 320 if k <= 15 else 150 if k <= 63 else 70 if k <= 255 else 44 if k <= 1023 else 43
     least = (k * each + 99) // 100
-    return min(m, least), min(m, 32 * least)
+    return min(m, least), min(m, 16 * least)
 
 
 @pytest.mark.parametrize("case", VECTORS["bins"], ids=lambda case: f"{case['k']}-of-{case['m']}")

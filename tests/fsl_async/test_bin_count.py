@@ -70,6 +70,13 @@ def test_a_placement_into_the_fewest_bins_fails_with_a_probability_of_2_29_at_mo
     assert 240 * 3 * bins / select - math.log2(select) - 256 >= 29 or select < 2**10  # the fit is of large tables
 
 
+@in_turn("select", [4, 15, 16, 63, 64, 255, 256, 1023, 1024, 2**15, 2**20])
+def test_servers_may_come_to_choose_so_many_bins_that_a_placement_fails_with_2_64(select: int) -> None:
+    _, bins = bin_limits(Sparse("a", rows=2**32, select=select))
+    assert small_set_log2_failure(select, bins) <= -64
+    assert 240 * 3 * bins / select - math.log2(select) - 256 >= 64
+
+
 @pytest.mark.parametrize("select", [4, 5, 16, 100, 418, 700, 3000, 5000, 20_000, 300_000])
 def test_bins_are_enough_and_no_more(select: int) -> None:
     bins = bins_per_segment(select, 2**32)

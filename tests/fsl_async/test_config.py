@@ -406,8 +406,8 @@ def test_models_that_do_not_fit_are_refused(changes: dict[str, Any], message: st
         (lambda: config_of(bins=(9,)), "a client selects 2 of 8 rows, got 9: with fewer, rows would find no place"),
         (lambda: config_of(bins=(-1,), union=UNION), "1 to 7 bins expected"),
         (lambda: config_of(bins=(8,), union=UNION), "2 of 7 rows, got 8"),
-        (lambda: config_of(task=MANY, bins=(23,)), "24 to 768 bins expected in a segment of 'a'"),
-        (lambda: config_of(task=MANY, bins=(769,)), "24 to 768 bins expected"),
+        (lambda: config_of(task=MANY, bins=(23,)), "24 to 384 bins expected in a segment of 'a'"),
+        (lambda: config_of(task=MANY, bins=(385,)), "24 to 384 bins expected"),
         (lambda: config_of(version=2), "version 1 expected, got 2"),
     ],
 )
