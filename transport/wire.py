@@ -9,8 +9,8 @@ stream has ended, so a peer that sends byte by byte costs no more than any other
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from types import TracebackType
 
 import trio
 
@@ -40,7 +40,7 @@ class Wire:
             ConnectionLostError: the connection is gone.
             ChannelClosedError: we closed it.
         """
-        with _translated():
+        with _TRANSLATED:
             await self._stream.send_all(data)
         self.bytes_sent += len(data)
 
@@ -51,7 +51,7 @@ class Wire:
             ConnectionLostError: the connection is gone.
             ChannelClosedError: we closed it.
         """
-        with _translated():
+        with _TRANSLATED:
             await self._stream.wait_send_all_might_not_block()
 
     async def receive_some(self, most: int, needed: int = 1) -> bytes:
@@ -69,7 +69,7 @@ class Wire:
             ChannelClosedError: we closed it.
         """
         self._wake_at(needed)
-        with _translated():
+        with _TRANSLATED:
             data = bytes(await self._stream.receive_some(most))
         self.bytes_received += len(data)
         return data
@@ -101,11 +101,20 @@ class Wire:
         await self._stream.aclose()
 
 
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except trio.ClosedResourceError as error:
-        raise ChannelClosedError("this side has closed the channel") from error
-    except trio.BrokenResourceError as error:
-        raise ConnectionLostError("the connection broke: the peer vanished or the network did") from error
+class _Translated:
+    """Raises this package's errors in the place of trio's; without a generator, because every call goes through it."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        match error:
+            case trio.ClosedResourceError():
+                raise ChannelClosedError("this side has closed the channel") from error
+            case trio.BrokenResourceError():
+                raise ConnectionLostError("the connection broke: the peer vanished or the network did") from error
+
+
+_TRANSLATED = _Translated()

@@ -359,6 +359,9 @@ class _Conversation:
     async def _answer(self, answer: _Answer) -> None:
         """Send an answer; while others wait for room, its client must take it quickly enough."""
         reservation = answer.reservation
+        if not reservation.total:
+            await self._send(answer.message, answer.content)
+            return
         reservation.length = len(answer.content)
         with reservation.moving():
             await self._send(answer.message, answer.content, reservation.note)
