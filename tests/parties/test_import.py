@@ -34,7 +34,7 @@ def test_a_name_is_found_when_it_is_used() -> None:
 
 
 def test_a_client_does_not_load_how_servers_choose_bins() -> None:
-    """It reads their number in a round's configuration."""
+    """It reads their number in a round's configuration (docs/adr/0032)."""
     modules = [f"parties.client.{path.stem}" for path in Path(client.__path__[0]).glob("*.py") if path.stem[0] != "_"]
     assert {"parties.client.submitting", "parties.client.entering"} <= set(modules)
     loaded = loaded_by(f"import {', '.join(modules)}")
