@@ -17,7 +17,7 @@ import numpy as np
 from fsl_async import Dense, Ring, Sparse, Task, derivation
 from fsl_async.bin_count import bins_of_round
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
-from fsl_async.client.upload import dense_shares, retrieval_part, submission_part
+from fsl_async.client.upload import retrieval_part, submission_bulk
 from fsl_async.config import RoundConfig, describe_model
 from fsl_async.digests import Domain, derive_key, digest
 from fsl_async.geometry import bin_limits, geometry_of
@@ -209,7 +209,7 @@ def _records() -> dict[str, Any]:
 
 def _messages() -> dict[str, Any]:
     round_id, part = fixed("round"), fixed("digest")
-    seed, salt = fixed("seed", 16), fixed("salt", 16)
+    seed = fixed("seed", 16)
     both = (fixed("c0"), fixed("c1"))
     examples: list[tuple[messages.Message, bytes]] = [
         (messages.AskTask(), b""),
@@ -228,12 +228,10 @@ def _messages() -> dict[str, Any]:
                 seed=seed,
                 commitments=both,
                 public_digest=part,
-                dense_digest=part,
-                dense_salt=salt,
             ),
             b"part and share",
         ),
-        (messages.Hint(round_id, both[0], dense_digest=part, dense_salt=salt), b"part and share"),
+        (messages.Hint(round_id, both[0], part, bound_digest=fixed("bound")), b"part, share and proof"),
         (messages.AskOutcome(round_id), b""),
         (messages.TaskIs(b"task"), b""),
         (messages.Opened(b"configuration"), b""),
@@ -408,40 +406,32 @@ def _submission(config: RoundConfig, client_trees: ClientTrees) -> dict[str, Any
     ring, width = config.task.ring, config.task.sparse(0).width
     values = np.arange(1, 3 * width + 1).reshape(3, width)
     elements = ring.encode(values, config.task.largest_integer)
-    part = submission_part(config, CLIENT, client_trees, {0: (client_trees.rows[0], elements)}, Trees.RETRIEVAL)
-    layout, carrier = Layout.submission(config.shape, Trees.RETRIEVAL), config.carrier(CLIENT)
+    layout = Layout.submission(config.shape, Trees.RETRIEVAL)
     dense = (
         ring.encode(np.array([1.0, 2.0, 3.0]), config.task.largest_integer)
         if len(config.task.blocks) > 1
         else ring.zeros(0)
     )
-    share, salt = dense_shares(config, client_trees, carrier, {0: dense})
+    updates = {0: (client_trees.rows[0], elements)}
+    part, share = submission_bulk(config, CLIENT, client_trees, updates, Trees.RETRIEVAL, {0: dense})
     public = derivation.public_digest(layout, part, b"")
     commitments = client_trees.seeds.commitments(config.round_id(), CLIENT)
-    dense_digest = derivation.dense_digest(share, client_trees.seeds.msk[carrier])
-    name = derivation.submission_digest(
-        config.round_id(),
-        identity(CLIENT).public.digest(),
-        public,
-        client_trees.digest,
-        commitments,
-        salt + dense_digest,
-    )
+    parts = (config.round_id(), identity(CLIENT).public.digest(), public, client_trees.digest, commitments)
+    bind = derivation.binding(*parts)
     return {
         "values": values.tolist(),
         "part": part,
         "digest": public,
         "dense share": share,
-        "dense salt": salt,
-        "dense digest": dense_digest,
-        "submission digest": name,
+        "bind": bind,
+        "submission digest": derivation.submission_digest(bind, b""),
         "proof key": fixed("proof key"),
-        "servers": [_server(config, client_trees, server, part, share, salt) for server in (0, 1)],
+        "servers": [_server(config, client_trees, server, part, share) for server in (0, 1)],
     }
 
 
 def _server(
-    config: RoundConfig, client_trees: ClientTrees, server: int, part: bytearray, share: bytes, salt: bytes
+    config: RoundConfig, client_trees: ClientTrees, server: int, part: memoryview, share: bytes
 ) -> dict[str, Any]:
     """What a server makes of the submission: its proof digest, and its share of a sum of this one."""
     carried = config.carrier(CLIENT) == server
@@ -454,7 +444,6 @@ def _server(
         trees=trees,
         part=Part(Layout.submission(config.shape, Trees.RETRIEVAL), memoryview(part)),
         dense=memoryview(share if carried else b""),
-        dense_salt=salt,
     )
     aggregate = Aggregate(config, server, fixed("proof key"))
     jobs, finish = aggregate.jobs(submission, 1)
@@ -550,7 +539,7 @@ def _statements() -> dict[str, Any]:
         "vouchers": [voucher(token, VERIFIED.digest(), number) for number in (0, 1)],
         "round id": config.round_id(),
         "submission digest": fixed("submission"),
-        "receipt": server.sign(Domain.RECEIPT, config.round_id(), CLIENT.encode(), fixed("submission")),
+        "receipt": server.sign(Domain.RECEIPT, fixed("submission")),
         "outcome": report.canonical(),
         "outcome's digest": report.digest(),
         "outcome of an aborted round": aborted.canonical(),

@@ -78,7 +78,7 @@ def tag_keys(config: RoundConfig, client: str, tree: bytes, commitments: Sequenc
 def dense_mask(task: Task, msk: bytes, epoch: int, salt: bytes) -> Elements:
     """The share of all dense blocks that a master seed expands to, one-dimensional.
 
-    The salt is a pseudo-random function of what is masked, so one mask never hides two values.
+    The salt is a pseudo-random function of all that a submission hides, so one mask never hides two values.
     """
     size = dense_bytes(task)
     key = digest(Domain.DENSE_MASK, epoch.to_bytes(8, "little"), salt, key=msk)[:KEY_BYTES]
@@ -87,7 +87,7 @@ def dense_mask(task: Task, msk: bytes, epoch: int, salt: bytes) -> Elements:
 
 
 def dense_digest(share: Buffer, msk: bytes) -> bytes:
-    """A commitment to the carrier's dense share; empty where the task has no dense blocks.
+    """A commitment to the carrier's dense share, which stands in the public part; empty where there is none.
 
     It is keyed with the carrier's master seed, so it tells the other server nothing.
     """
@@ -120,26 +120,25 @@ def public_digest(layout: Layout, part: Buffer, tree: bytes) -> bytes:
     return digest(Domain.PUBLIC_PART, tree, *(piece for (_, kind), piece in pieces.items() if kind != "tree"))
 
 
-def submission_digest(
-    round_id: bytes,
-    identity: bytes,
-    public: bytes,
-    tree: bytes,
-    commitments: Sequence[bytes],
-    dense: bytes,
-    bound: bytes = b"",
-) -> bytes:
+def binding(round_id: bytes, identity: bytes, public: bytes, tree: bytes, commitments: Sequence[bytes]) -> bytes:
+    """The digest of everything that an update depends on, 32 bytes.
+
+    Args:
+        round_id: of the round that takes the update.
+        identity: the digest of the client's name and keys, so two servers that know one name by different keys never
+            agree on a submission.
+        public: the digest of the public part, with its salt and the digest of the dense share.
+        tree: the digest of the trees that the hints are for, also where the part does not bring them.
+        commitments: c₀ and c₁, to the two master seeds.
+    """
+    return digest(Domain.BINDING, round_id, identity, public, tree, *commitments)
+
+
+def submission_digest(bind: bytes, bound: bytes) -> bytes:
     """D of design §9, by which receipts, rosters and proofs name a submission.
 
     Args:
-        round_id: the round.
-        identity: the digest of the client's name and keys, so two servers that know one name by different keys never
-            agree on a submission.
-        public: the digest of the public part.
-        tree: the digest of the trees.
-        commitments: c₀ and c₁.
-        dense: the salt and the digest of the dense share; empty where there is none.
-        bound: the salt and the digest of the private part of its bound's proof; empty where the task has no bound.
+        bind: its `binding`.
+        bound: the digest of the private part of its bound's proof; empty where the task has no bound.
     """
-    of_bound = [bound] if bound else []
-    return digest(Domain.SUBMISSION, round_id, identity, public, tree, *commitments, dense, *of_bound)
+    return digest(Domain.SUBMISSION, bind, bound)

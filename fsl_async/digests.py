@@ -79,7 +79,7 @@ class Domain(Enum):
     SIMULATION = b"fsl.simulation"
     LAYOUT = b"fsl.layout"
     NOISE = b"fsl.noise"
-    BOUND = b"fsl.bound"
+    BINDING = b"fsl.binding"
     BOUND_PART = b"fsl.bound-part"
     BOUND_MASK = b"fsl.bound-mask"
     BOUND_PROOF = b"fsl.bound-proof"

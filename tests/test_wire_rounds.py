@@ -114,6 +114,12 @@ class Round:
         positions = 1 if self.verified else min(fitting, key=cost)
         return Forest(3, bins, -(-self.rows // (bins * positions)) + self.counts, positions)
 
+    def split_submission(self, part: bytes) -> tuple[bytes, list[dict[str, bytes]], bytes]:
+        """Salt, pieces of each forest, digest of the dense share, of a submission on a retrieval's trees."""
+        dense = 32 if any(block["type"] == "dense" for block in self.task["blocks"]) else 0
+        kinds = ["hint", "proof"] if self.verified else ["hint"]
+        return part[:16], self.split(part[16 : len(part) - dense], *kinds), part[len(part) - dense :]
+
     def split(self, part: bytes, *kinds: str) -> list[dict[str, bytes]]:
         """The pieces of each forest."""
         found = []
@@ -121,7 +127,6 @@ class Round:
             sizes = {
                 "tree": 16 * forest.depth * forest.trees,
                 "select": -(-forest.trees * forest.positions // 8) if forest.positions > 1 else 0,
-                "salt": 16,
                 "hint": forest.trees * (forest.positions * self.width + self.counts) * self.bits // 8,
                 "proof": 16 * forest.trees if self.verified else 0,
             }
@@ -203,10 +208,10 @@ def test_a_retrieval_selects_one_position_of_every_tree(example):
 
 def test_a_submission_adds_its_values_and_nothing_else(example):
     case = example.case["submission"]
-    part = example.split(of(case["part"]), "salt", "hint", *(["proof"] if example.verified else []))
+    salt, part, dense = example.split_submission(of(case["part"]))
     trees = example.split(of(example.case["retrieval"]["part"]), "tree", "select")
     others = [piece for pieces in part for piece in pieces.values()]
-    assert H("fsl.public", b"", *others).hex() == case["digest"]
+    assert H("fsl.public", b"", salt, *others, *([dense] if dense else [])).hex() == case["digest"]
     size = example.bits // 8
     shares = []
     for server, found in enumerate(case["servers"]):
@@ -214,7 +219,7 @@ def test_a_submission_adds_its_values_and_nothing_else(example):
         proofs, counts = [], []
         for number, pieces in enumerate(part):
             nodes = example.leaves(number, trees[number], server)
-            counts.append(add_up(example, number, pieces, nodes, sums))
+            counts.append(add_up(example, number, salt, pieces, nodes, sums))
             proofs.append(proof_blocks(example, number, pieces, nodes) if example.verified else b"")
         sign = -1 if server else 1
         opened = found.get("rows opened", range(example.rows))
@@ -273,11 +278,11 @@ def words(share: bytes) -> list[bytes]:
 
 
 def add_up(
-    example: Round, number: int, pieces: dict[str, bytes], nodes: list[list[int]], sums: list[list[int]]
+    example: Round, number: int, salt: bytes, pieces: dict[str, bytes], nodes: list[list[int]], sums: list[list[int]]
 ) -> list[int]:
     """Add one forest's shares, before the server's sign, to the rows; the last elements of every tree, summed."""
     forest, size = example.forests[number], example.bits // 8
-    key = example.convert(pieces["salt"])
+    key = example.convert(salt)
     elements = forest.positions * example.width + example.counts
     counts = [0] * forest.trees
     for tree, leaves in enumerate(nodes):
@@ -317,7 +322,7 @@ def proof_blocks(example: Round, number: int, pieces: dict[str, bytes], nodes: l
 
 def dense_share(example: Round, server: int) -> bytes:
     case = example.case["submission"]
-    share, salt = of(case["dense share"]), of(case["dense salt"])
+    share, salt = of(case["dense share"]), of(case["part"])[:16]
     carrier = example.case["carriers"][example.case["client"]]
     if server == carrier or not share:
         return share
@@ -330,8 +335,10 @@ def test_the_digest_of_a_submission(example):
     carrier = example.case["carriers"][example.case["client"]]
     share = of(case["dense share"])
     dense = H("fsl.dense-share", share, key=example.seeds[carrier]) if share else b""
-    assert dense.hex() == case["dense digest"]
+    assert example.split_submission(of(case["part"]))[2] == dense
     commitments = map(of, example.case["commitments"])
     identity = of(statements["identity digest"])
     parts = (example.round_id, identity, of(case["digest"]), of(example.case["tree digest"]), *commitments)
-    assert H("fsl.submission", *parts, of(case["dense salt"]) + dense).hex() == case["submission digest"]
+    bind = H("fsl.binding", *parts)
+    assert bind.hex() == case["bind"]
+    assert H("fsl.submission", bind, b"").hex() == case["submission digest"]

@@ -3,8 +3,8 @@
 The carrier gets the four squares of what is missing (and, if the method is projected, the projections) as integers
 under masks that the other server expands from its master seed, and its share of the proof.
 
-Rule: one binding, one private part. The salt of the binding is drawn for each call, and what was made is sent again as
-the same bytes: a mask that hid two values would show their difference.
+Rule: one binding, one private part. The submission's salt, and so its binding, is fresh for each call, and what was
+made is sent again as the same bytes: a mask that hid two values would show their difference.
 
 What is missing is a sum of four squares, as every natural number is (Lagrange 1770). a and b are drawn until p = n - a²
 - b² is a prime ≡ 1 (mod 4), which is c² + d²: c by Euclid's algorithm from a square root of -1. A number that only
@@ -157,7 +157,7 @@ def private_part(terms: BoundTerms, elements: Elements, msk_other: bytes, bind: 
         elements: the whole update: all trees' payloads in the order of the wire, then all dense blocks; (n,) as `Ring`
             has them.
         msk_other: the master seed of the server that is not the carrier.
-        bind: `binding`, with a fresh salt.
+        bind: the submission's `derivation.binding`, of a fresh salt.
         randomness: the source of the wires' seeds and of the four squares.
 
     Raises:

@@ -1,45 +1,17 @@
-"""What ties a proof to one update of one client in one round, and hides what travels of it.
+"""What hides what travels of a proof, and where it is queried.
 
-Rules: everything that the update depends on is in the binding; the salt is fresh for every proof that is made, so no
-mask hides two values; the query's point depends on the servers' secret toss, so a client cannot know it.
+Rules: every mask depends on the submission's binding (`derivation.binding`), and that on its salt, which is fresh for
+every proof that is made; so no mask hides two values. The query's point depends on the servers' secret toss, so a
+client cannot know it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import count
 
 from fsl_async.bounds.field import expand_bytes
 from fsl_async.bounds.terms import BoundTerms
 from fsl_async.digests import KEY_BYTES, Buffer, Domain, digest
-
-SALT_BYTES = 16
-"""Of the salt that is drawn for every proof."""
-
-
-def binding(
-    round_id: bytes,
-    identity: bytes,
-    public: bytes,
-    tree: bytes,
-    commitments: Sequence[bytes],
-    dense: bytes,
-    dense_salt: bytes,
-    salt: bytes,
-) -> bytes:
-    """The digest of everything that an update depends on, 32 bytes.
-
-    Args:
-        round_id: of the round that takes the update.
-        identity: the digest of the client's name and keys.
-        public: the digest of the public part (`derivation.public_digest`).
-        tree: the digest of the trees (`derivation.tree_digest`).
-        commitments: c₀ and c₁, to the two master seeds.
-        dense: the digest of the carrier's dense share; empty where there is none.
-        dense_salt: of the other server's dense share; empty where there is none.
-        salt: fresh, `SALT_BYTES` of it.
-    """
-    return digest(Domain.BOUND, round_id, identity, public, tree, *commitments, dense, dense_salt, salt)
 
 
 def private_digest(private: Buffer, msk: bytes) -> bytes:

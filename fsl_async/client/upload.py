@@ -2,15 +2,15 @@
 
 Rules: the public parts have the sizes that `public_part.Layout` implies, whatever the rows; every tree gets a hint; a
 session makes at most one hint per epoch, and a resend is the same bytes. If a client breaks that rule all the same (it
-was started again from a copy of its store), no mask hides two payloads: conversion keys and dense masks depend on a
-salt, and the salt on the payload.
+was started again from a copy of its store), no mask hides two payloads: conversion keys and dense masks depend on the
+submission's salt, and that on all that it hides.
 
 Source: paper §"Basic Protocols" and §"Updatable Distributed Point Function"; design §6, §8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -20,14 +20,14 @@ import numpy.typing as npt
 from fsl_async import kernels
 from fsl_async.client.planting import ClientTrees, ForestTrees
 from fsl_async.config import RoundConfig
-from fsl_async.derivation import dense_mask, public_schedule, tag_keys
+from fsl_async.derivation import dense_digest, dense_mask, public_schedule, tag_keys
 from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.errors import MisuseError, PeerViolationError, WrongAnswerError
 from fsl_async.geometry import Forest, RowNumbers
 from fsl_async.ring import Elements
 from fsl_async.task import Dense, Task
 from fsl_async.wire.answer import AnswerLayout
-from fsl_async.wire.public_part import SALT_BYTES, ForestKey, Layout, Trees, dense_bytes, forests_of
+from fsl_async.wire.public_part import SALT_BYTES, ForestKey, Layout, Trees, forests_of
 
 SparseUpdate = tuple[RowNumbers, Elements]
 Payloads = Mapping[int, Elements]
@@ -41,10 +41,19 @@ def retrieval_part(config: RoundConfig, client_trees: ClientTrees) -> memoryview
     )
 
 
-def submission_part(
-    config: RoundConfig, client: str, client_trees: ClientTrees, updates: Mapping[int, SparseUpdate], trees: Trees
-) -> memoryview:
-    """The public part of a submission.
+def submission_bulk(
+    config: RoundConfig,
+    client: str,
+    client_trees: ClientTrees,
+    updates: Mapping[int, SparseUpdate],
+    trees: Trees,
+    dense: Payloads = MappingProxyType({}),
+    plain: Payloads = MappingProxyType({}),
+    fresh: bytes = b"",
+) -> tuple[memoryview, bytes]:
+    """A submission's public part, and the carrier's share of the blocks without trees.
+
+    The share is the update minus the mask that the other server expands; it is empty where every block has trees.
 
     Args:
         config: the round.
@@ -52,42 +61,27 @@ def submission_part(
         client_trees: the client's trees.
         updates: by sparse block, rows of the trees and their elements (rows, width).
         trees: where the servers get the trees from.
+        dense: elements of dense blocks, by their index; a block left out is zero.
+        plain: elements of blocks that move plainly, by their index, as `plain_elements` returns them.
+        fresh: random bytes on which the salt depends as well, where a proof of the task's bound needs a fresh one.
 
     Raises:
         MisuseError: an updated row is not among the trees' rows, or was deferred.
     """
-    pieces = _hint_pieces(config, client_trees, updates)
+    payloads, elements = _payloads(config.shape, client_trees, updates), _dense(config.shape, dense, plain)
+    salt = _salt(config, client_trees, [*payloads.values(), elements], fresh)
+    carrier, msk = config.carrier(client), client_trees.seeds.msk
+    share = b""
+    if len(elements):
+        mask = dense_mask(config.shape, msk[1 - carrier], config.epoch, salt)
+        share = np.ascontiguousarray(config.shape.ring.subtract(elements, mask)).tobytes()
+    pieces: Pieces = {(None, "salt"): salt, (None, "dense"): dense_digest(share, msk[carrier])}
+    pieces |= _hint_pieces(config, client_trees, payloads, salt)
     if trees is Trees.OWN:
         pieces |= _tree_pieces(config, client_trees)
     if config.shape.verified and trees is not Trees.SESSION:
         pieces |= _proof_pieces(config, client, client_trees)
-    return _fill(Layout.submission(config.shape, trees), pieces)
-
-
-def dense_shares(
-    config: RoundConfig,
-    client_trees: ClientTrees,
-    carrier: int,
-    dense: Payloads,
-    plain: Payloads = MappingProxyType({}),
-) -> tuple[bytes, bytes]:
-    """The carrier's share of the blocks without trees: the update minus the mask that the other server expands.
-
-    With it comes the mask's salt; both are empty where every block has trees.
-
-    Args:
-        config: the round.
-        client_trees: the client's trees, for their master seeds.
-        carrier: the server that gets the share.
-        dense: elements of dense blocks, by their index; a block left out is zero.
-        plain: elements of blocks that move plainly, by their index, as `plain_elements` returns them.
-    """
-    if not dense_bytes(config.shape):
-        return b"", b""
-    elements = _dense(config.shape, dense, plain)
-    salt = _salt(config, client_trees, b"dense", elements)
-    mask = dense_mask(config.shape, client_trees.seeds.msk[1 - carrier], config.epoch, salt)
-    return np.ascontiguousarray(config.shape.ring.subtract(elements, mask)).tobytes(), salt
+    return _fill(Layout.submission(config.shape, trees), pieces), share
 
 
 def update_elements(
@@ -101,18 +95,13 @@ def update_elements(
 
     First the payloads of every sparse block's trees, without counts; then the blocks without trees.
     """
-    ring, found = config.shape.ring, dict[str, Elements]()
+    found: dict[str, Elements] = {}
+    payloads = _payloads(config.shape, client_trees, updates)
     for index, block in config.shape.sparse_blocks():
-        spread = _spread(config.shape, index, client_trees, updates.get(index))
-        payloads = [
-            _payload(config.shape, forest, client_trees.planted[key], spread)[:, : forest.width]
-            for key, forest in forests_of(config.shape)
-            if key.block == index
-        ]
-        found[block.name] = np.concatenate([payload.reshape(-1, *payload.shape[2:]) for payload in payloads])
-    whole = [block for block in config.shape.blocks if isinstance(block, Dense)]
-    offset, elements = 0, _dense(config.shape, dense, plain) if whole else ring.zeros(0)
-    for each in whole:
+        of_block = [payload[:, : block.width] for key, payload in payloads.items() if key.block == index]
+        found[block.name] = np.concatenate([payload.reshape(-1, *payload.shape[2:]) for payload in of_block])
+    offset, elements = 0, _dense(config.shape, dense, plain)
+    for each in (block for block in config.shape.blocks if isinstance(block, Dense)):
         found[each.name] = elements[offset : offset + each.size]
         offset += each.size
     return found
@@ -193,7 +182,7 @@ def _is_authentic(client_trees: ClientTrees, layout: AnswerLayout, block: int, a
     return kernels.answers_match(keys, (first, second), (ours, theirs))
 
 
-Pieces = dict[tuple[ForestKey, str], Buffer]
+Pieces = dict[tuple[ForestKey | None, str], Buffer]
 
 
 def _fill(layout: Layout, pieces: Pieces) -> memoryview:
@@ -223,20 +212,13 @@ def _select_hints(config: RoundConfig, forest: Forest, planted: ForestTrees) -> 
     return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
 
 
-def _hint_pieces(config: RoundConfig, client_trees: ClientTrees, updates: Mapping[int, SparseUpdate]) -> Pieces:
-    spread = {
-        index: _spread(config.shape, index, client_trees, updates.get(index))
-        for index, _ in config.shape.sparse_blocks()
+def _hint_pieces(
+    config: RoundConfig, client_trees: ClientTrees, payloads: Mapping[ForestKey, Elements], salt: bytes
+) -> Pieces:
+    return {
+        (key, "hint"): _hints(config, key, forest, client_trees.planted[key], payloads[key], salt)
+        for key, forest in forests_of(config.shape)
     }
-    pieces: Pieces = {}
-    for key, forest in forests_of(config.shape):
-        elements = _payload(config.shape, forest, client_trees.planted[key], spread[key.block])
-        salt = _salt(config, client_trees, b"%d.%d" % key, elements)
-        pieces[key, "salt"], pieces[key, "hint"] = (
-            salt,
-            _hints(config, key, forest, client_trees.planted[key], elements, salt),
-        )
-    return pieces
 
 
 _UNKNOWN_ROW = {
@@ -245,6 +227,14 @@ _UNKNOWN_ROW = {
     "fixed": "is not among the session's rows, and the task's selection is fixed; start a new session "
     "(`forget_session`) to select other rows",
 }
+
+
+def _payloads(task: Task, client_trees: ClientTrees, updates: Mapping[int, SparseUpdate]) -> dict[ForestKey, Elements]:
+    """The payload of every tree, forest by forest in the order of the wire."""
+    spread = {index: _spread(task, index, client_trees, updates.get(index)) for index, _ in task.sparse_blocks()}
+    return {
+        key: _payload(task, forest, client_trees.planted[key], spread[key.block]) for key, forest in forests_of(task)
+    }
 
 
 def _spread(task: Task, index: int, client_trees: ClientTrees, update: SparseUpdate | None) -> Elements:
@@ -290,10 +280,11 @@ def _payload(task: Task, forest: Forest, planted: ForestTrees, payload: Elements
     return elements
 
 
-def _salt(config: RoundConfig, client_trees: ClientTrees, what: bytes, elements: Elements) -> bytes:
-    """A pseudo-random function of the payload, keyed with both master seeds, which no server knows alone."""
-    content = np.ascontiguousarray(elements).reshape(-1).view(np.uint8).data
-    return digest(Domain.SALT, config.round_id(), what, content, key=b"".join(client_trees.seeds.msk))[:SALT_BYTES]
+def _salt(config: RoundConfig, client_trees: ClientTrees, hidden: Sequence[Elements], fresh: bytes) -> bytes:
+    """A pseudo-random function of all that is hidden, keyed with both master seeds, which no server knows alone."""
+    contents = (np.ascontiguousarray(elements).reshape(-1).view(np.uint8).data for elements in hidden)
+    key = b"".join(client_trees.seeds.msk)
+    return digest(Domain.SALT, config.round_id(), fresh, *contents, key=key)[:SALT_BYTES]
 
 
 def _dense(task: Task, dense: Payloads, plain: Payloads) -> Elements:
@@ -301,7 +292,9 @@ def _dense(task: Task, dense: Payloads, plain: Payloads) -> Elements:
     given = {block.name: dense[index] for index, block in task.dense_blocks() if index in dense}
     given |= {block.name: plain[index] for index, block in task.plain_blocks() if index in plain}
     blocks = [block for block in task.blocks if isinstance(block, Dense)]
-    return np.concatenate([given.get(block.name, task.ring.zeros(block.size)) for block in blocks])
+    return np.concatenate(
+        [task.ring.zeros(0), *(given.get(block.name, task.ring.zeros(block.size)) for block in blocks)]
+    )
 
 
 def _hints(

@@ -64,14 +64,13 @@ from fsl_async.wire.messages import (
 )
 from fsl_async.wire.peer_lists import pack_digests, pack_names
 from fsl_async.wire.pieces import list_bytes, parts_of, spans_of
-from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees, counts_bytes, dense_bytes, forests_of
+from fsl_async.wire.public_part import Layout, Trees, counts_bytes, dense_bytes, forests_of
 
 Framing: TypeAlias = Callable[[Sequence[int]], int]
 """From the lengths of messages to the bytes that they take on a channel."""
 
 KEY = bytes(KEY_BYTES)
 DIGEST = bytes(DIGEST_BYTES)
-SALT = bytes(SALT_BYTES)
 SIGNATURE = bytes(64)
 
 
@@ -251,10 +250,10 @@ def fetching_whole(task: Task, setting: Setting) -> Traffic:
 def submission(task: Task, trees: Trees, setting: Setting) -> Traffic:
     """A submission whose trees come from `trees`, with the dense blocks' shares and the proof of a bound."""
     part = Layout.submission(task, trees).size
-    carrier, other = _session_requests(task) if trees is Trees.SESSION else (_request(task, trees),) * 2
+    request = _request(task, trees)
     receipt = message_bytes(Receipt(round_id=DIGEST, digest=DIGEST, signature=SIGNATURE))
     return Traffic(
-        up=(message_bytes(carrier, part + dense_bytes(task) + private_bytes(task)), message_bytes(other)),
+        up=(message_bytes(request, part + dense_bytes(task) + private_bytes(task)), message_bytes(request)),
         down=(receipt,) * 2,
         link=_forwarded("submit", part, setting),
     )
@@ -274,31 +273,18 @@ def _answers(task: Task, setting: Setting) -> tuple[int, int]:
     return answer, answer
 
 
-def _request(task: Task, trees: Trees) -> Submit:
+def _request(task: Task, trees: Trees) -> Submit | Hint:
+    bound = DIGEST if private_bytes(task) else b""
+    if trees is Trees.SESSION:
+        return Hint(DIGEST, DIGEST, DIGEST, bound)
     return Submit(
         round_id=DIGEST,
         query=1 if trees is Trees.RETRIEVAL else 0,
         seed=KEY,
         commitments=(DIGEST, DIGEST),
         public_digest=DIGEST,
-        **_of_dense(task),
-        **_of_bound(task),
+        bound_digest=bound,
     )
-
-
-def _session_requests(task: Task) -> tuple[Hint, Hint]:
-    said = _of_dense(task) | _of_bound(task)
-    return Hint(DIGEST, DIGEST, **said), Hint(DIGEST, DIGEST, DIGEST, **said)
-
-
-def _of_dense(task: Task) -> dict[str, bytes]:
-    """What a submission's messages say of its dense blocks."""
-    return {"dense_digest": DIGEST, "dense_salt": SALT} if dense_bytes(task) else {"dense_digest": b""}
-
-
-def _of_bound(task: Task) -> dict[str, bytes]:
-    """What they say of the proof of its bound."""
-    return {"bound_digest": DIGEST, "bound_salt": SALT} if private_bytes(task) else {}
 
 
 def _forwarded(purpose: Literal["retrieve", "submit"], part: int, setting: Setting) -> tuple[int, ...]:

@@ -45,7 +45,7 @@ class Claim:
 
     Attributes:
         private: the private part of the proof on the carrier; None on the other server, which expands its own.
-        bind: the digest of all that the update depends on (`bounds.binding`).
+        bind: the digest of all that the update depends on (`derivation.binding`).
         digest: names the submission.
     """
 
@@ -66,7 +66,6 @@ class Submission:
         trees: the part that brought the trees: the submission's own, or a retrieval's.
         part: the submission's public part.
         dense: this server's share of the dense blocks; empty where it expands it from its seed.
-        dense_salt: the salt of that expansion; empty where the task has no dense blocks.
         claim: the proof of the update's size; None where the task has no bound.
     """
 
@@ -77,7 +76,6 @@ class Submission:
     trees: Part = field(repr=False)
     part: Part = field(repr=False)
     dense: memoryview = field(repr=False)
-    dense_salt: bytes = b""
     claim: Claim | None = None
 
 
@@ -192,7 +190,7 @@ class Aggregate:
             else:
                 add = self._sum_for(key.block).adder(key.forest, evaluation, asked)
             adders.append(add)
-        return Prepared(adders, proofs, totals, self._dense_share(submission))
+        return Prepared(adders, proofs, totals, self._dense_share(submission, bytes(part[None, "salt"])))
 
     def _conclude(self, submission: Submission, added: Prepared) -> bytes:
         totals = added.totals
@@ -291,7 +289,7 @@ class Aggregate:
         submission: Submission,
         key: ForestKey,
         cut: ForestSlice,
-        part: Mapping[tuple[ForestKey, str], memoryview],
+        part: Mapping[tuple[ForestKey | None, str], memoryview],
     ) -> kernels.Evaluation:
         trees = submission.trees.layout.split(submission.trees.data)
         hints = np.frombuffer(part[key, "hint"], dtype=np.uint8).reshape(cut.whole.trees, -1)
@@ -299,7 +297,7 @@ class Aggregate:
             keys=self._expansion_keys,
             roots=forest_roots(submission.msk, key, cut.whole, self._server, cut.bins),
             tree=cut.trees(trees[key, "tree"]),
-            convert=kernels.key_schedule(self._config.convert_key(key.block, bytes(part[key, "salt"]))),
+            convert=kernels.key_schedule(self._config.convert_key(key.block, bytes(part[None, "salt"]))),
             hints=kernels.payload_planes(cut.of_trees(hints)),
             element_bits=cut.whole.element_bits,
         )
@@ -316,14 +314,14 @@ class Aggregate:
             corrections=np.require(cut.of_trees(blocks), requirements="A"),
         )
 
-    def _dense_share(self, submission: Submission) -> Elements:
+    def _dense_share(self, submission: Submission, salt: bytes) -> Elements:
         """This server's share of the submission's dense blocks."""
         task = self._config.shape
         if not len(self._dense):
             return self._dense
         if submission.dense:
             return task.ring.from_bytes(submission.dense, len(self._dense))
-        return dense_mask(task, submission.msk, self._config.epoch, submission.dense_salt)
+        return dense_mask(task, submission.msk, self._config.epoch, salt)
 
     def _bound_share(self, submission: Submission, vector: Elements) -> bytes:
         """This server's share of the proof that the update is within the bound."""

@@ -21,7 +21,6 @@ from fsl_async.digests import DIGEST_BYTES, KEY_BYTES
 from fsl_async.foreign_text import LONGEST_NAME, is_client_name
 from fsl_async.wire.codec import Message as Message
 from fsl_async.wire.codec import also
-from fsl_async.wire.public_part import SALT_BYTES
 
 SIGNATURE_BYTES = 64
 
@@ -47,7 +46,6 @@ Digest: TypeAlias = Annotated[bytes, _of(DIGEST_BYTES)]
 Key: TypeAlias = Annotated[bytes, _of(KEY_BYTES)]
 Signature: TypeAlias = Annotated[bytes, _of(SIGNATURE_BYTES)]
 DigestIfAny: TypeAlias = Annotated[bytes, _empty_or(DIGEST_BYTES)]
-SaltIfAny: TypeAlias = Annotated[bytes, _empty_or(SALT_BYTES)]
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Progress: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10)]
 ClientName: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME), also("a client's name", is_client_name)]
@@ -112,7 +110,7 @@ class Download(Bare, frozen=True, tag="download", kw_only=True):
 
 
 class Submit(Message, frozen=True, tag="submit", kw_only=True):
-    """One submission; to the carrier with public part, dense shares and bound's private part as bulk, to the other not.
+    """One submission; to the carrier with public part, dense share and bound's private part as bulk, to the other not.
 
     `query` names the retrieval whose trees the hints ride on, or is `NO_RETRIEVAL` if the public part brings its own.
     """
@@ -123,25 +121,19 @@ class Submit(Message, frozen=True, tag="submit", kw_only=True):
     seed: Key
     commitments: tuple[Digest, Digest]
     public_digest: Digest
-    dense_digest: DigestIfAny
-    dense_salt: SaltIfAny = b""
     bound_digest: DigestIfAny = b""
-    bound_salt: SaltIfAny = b""
 
 
 class Hint(Message, frozen=True, tag="hint"):
-    """A session's submission: hints, dense shares and bound's private part as bulk to the carrier; digests to both.
+    """A session's submission, likewise.
 
     `session` says which trees the hints are for, as in `Recall`.
     """
 
     round_id: Digest
     session: Digest
-    public_digest: DigestIfAny = b""
-    dense_digest: DigestIfAny = b""
-    dense_salt: SaltIfAny = b""
+    public_digest: Digest
     bound_digest: DigestIfAny = b""
-    bound_salt: SaltIfAny = b""
 
 
 class AskOutcome(Bare, frozen=True, tag="ask-outcome"):

@@ -3,11 +3,14 @@
 The public part goes once, to the carrier, which forwards it; its digest goes to the other server directly. Every size
 is implied by the task, so a part of another size is refused before it is read.
 
-    retrieval:    trees, selection hints                     of each sparse block, each forest
-    submission:   [trees,] salt, hints, [tag corrections]    of each sparse block, each forest
+    retrieval:    trees, selection hints                            of each sparse block, each forest
+    submission:   salt
+                  [trees,] hints, [tag corrections]                 of each sparse block, each forest
+                  digest of the dense share                         where any block is dense
 
 A submission brings trees of its own, or uses those of a retrieval in the same round, or those of a session. In a
-session it brings hints only, because the session's trees were proved when it began.
+session it brings hints only, because the session's trees were proved when it began. All that hides its values depends
+on its one salt.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from fsl_async.blocks import Block, Dense
+from fsl_async.digests import DIGEST_BYTES
 from fsl_async.geometry import Forest, RowNumbers, geometry_of
 from fsl_async.options.fields import TaskFields
 
@@ -33,9 +38,9 @@ class ForestKey(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """One run of bytes: the forest it belongs to, its kind, and its place `[start:stop]` in the part."""
+    """One run of bytes: the forest it belongs to (None: all), its kind, and its place `[start:stop]` in the part."""
 
-    key: ForestKey
+    key: ForestKey | None
     kind: str
     start: int
     stop: int
@@ -46,6 +51,10 @@ def forests_of(task: TaskFields) -> Iterator[tuple[ForestKey, Forest]]:
     for index, block in task.sparse_blocks():
         for number, forest in enumerate(geometry_of(task, block).forests):
             yield ForestKey(index, number), forest
+
+
+Sizes: TypeAlias = tuple[tuple[str, int], ...]
+"""Of pieces that belong to all forests: kind and bytes."""
 
 
 class Trees(Enum):
@@ -71,14 +80,15 @@ class Layout:
     def submission(task: TaskFields, trees: Trees) -> Layout:
         """The public part of a submission whose trees come from `trees`."""
         proof = ("proof",) if task.verified and trees is not Trees.SESSION else ()
-        return _layout(task, (("tree",) if trees is Trees.OWN else ()) + ("salt", "hint") + proof)
+        kinds = (("tree",) if trees is Trees.OWN else ()) + ("hint",) + proof
+        return _layout(task, kinds, (("salt", SALT_BYTES),), (("dense", DIGEST_BYTES),) if dense_bytes(task) else ())
 
     @property
     def size(self) -> int:
         """Bytes in all."""
         return self.pieces[-1].stop if self.pieces else 0
 
-    def split(self, data: memoryview) -> dict[tuple[ForestKey, str], memoryview]:
+    def split(self, data: memoryview) -> dict[tuple[ForestKey | None, str], memoryview]:
         """Views of the pieces of a part of exactly `size` bytes."""
         return {(piece.key, piece.kind): data[piece.start : piece.stop] for piece in self.pieces}
 
@@ -92,15 +102,18 @@ class Part:
 
 
 @lru_cache(maxsize=64)
-def _layout(task: TaskFields, kinds: tuple[str, ...]) -> Layout:
+def _layout(task: TaskFields, kinds: tuple[str, ...], before: Sizes = (), behind: Sizes = ()) -> Layout:
+    of_forests = ((key, kind, _SIZES[kind](forest)) for key, forest in forests_of(task) for kind in kinds)
     pieces: list[Piece] = []
     offset = 0
-    for key, forest in forests_of(task):
-        for kind in kinds:
-            size = _SIZES[kind](forest)
-            pieces.append(Piece(key, kind, offset, offset + size))
-            offset += size
+    for key, kind, size in chain(_of_all(before), of_forests, _of_all(behind)):
+        pieces.append(Piece(key, kind, offset, offset + size))
+        offset += size
     return Layout(tuple(pieces))
+
+
+def _of_all(sizes: Sizes) -> Iterator[tuple[None, str, int]]:
+    return ((None, kind, size) for kind, size in sizes)
 
 
 SALT_BYTES = 16
@@ -108,7 +121,6 @@ SALT_BYTES = 16
 _SIZES: Mapping[str, Callable[[Forest], int]] = {
     "tree": lambda forest: forest.tree_bytes,
     "select": lambda forest: forest.select_bytes,
-    "salt": lambda forest: SALT_BYTES,
     "hint": lambda forest: forest.hint_bytes,
     "proof": lambda forest: forest.proof_bytes,
 }
@@ -121,7 +133,7 @@ def first_padding(task: TaskFields, layout: Layout, data: memoryview) -> tuple[F
     """
     forests = dict(forests_of(task))
     for piece in layout.pieces:
-        if _has_padding(forests[piece.key], piece.kind, data[piece.start : piece.stop]):
+        if piece.key and _has_padding(forests[piece.key], piece.kind, data[piece.start : piece.stop]):
             return piece.key, piece.kind
     return None
 

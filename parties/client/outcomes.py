@@ -119,14 +119,13 @@ async def learn_outcome(setup: ClientSetup, requests: Requests, last: LastSubmis
     return accounts[0]
 
 
-def check_receipt(setup: ClientSetup, server: int, draft: Draft, receipt: Receipt) -> bytes:
+def check_receipt(setup: ClientSetup, server: int, receipt: Receipt) -> bytes:
     """The signature of a receipt, checked; the round's machine compares the digest that it names.
 
     Raises:
         PeerViolationError: another key has signed.
     """
-    parts = (draft.config.round_id(), draft.client.encode(), receipt.digest)
-    if not verify(setup.servers[server].statement, receipt.signature, Domain.RECEIPT, *parts):
+    if not verify(setup.servers[server].statement, receipt.signature, Domain.RECEIPT, receipt.digest):
         raise PeerViolationError(f"S{server}", "signed its receipt with another key than the pinned one")
     return bytes(receipt.signature)
 

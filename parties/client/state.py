@@ -36,7 +36,7 @@ from parties.compute import ComputeLane
 from parties.identity.keys import PublicIdentity
 from parties.storage.store import Change, Erase, Put, Store, decode_stored
 
-VERSION = 4
+VERSION = 5
 SOURCE = "this client's state"
 SPENT = "spent/"
 DOUBTS = "doubts/"

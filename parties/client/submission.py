@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fsl_async.bounds import binding
+from fsl_async.bounds import ProjectionError, private_bytes
 from fsl_async.client.bound import bound_part
-from fsl_async.client.upload import SparseUpdate, dense_shares, plain_elements, submission_part, update_elements
+from fsl_async.client.upload import SparseUpdate, plain_elements, submission_bulk, update_elements
 from fsl_async.config import RoundConfig
-from fsl_async.derivation import dense_digest, public_digest, submission_digest
+from fsl_async.derivation import binding, public_digest, submission_digest
 from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.randomness import Randomness
 from fsl_async.ring import Elements
 from fsl_async.secrecy import Discreet
 from fsl_async.wire.messages import Hint, Submit
-from fsl_async.wire.public_part import Layout, Trees
+from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees
 from parties.client.trees import MadeTrees
 from parties.identity.keys import Identity, PublicIdentity
 
@@ -56,10 +55,7 @@ class Header(Discreet, frozen=True, forbid_unknown_fields=True, kw_only=True):
         seeds: both servers' master seeds.
         commitments: to them.
         public_digest: of the public part.
-        dense_digest: of the dense shares; empty where there are none.
-        dense_salt: what the dense masks depend on; likewise.
         bound_digest: of the private part of the bound's proof; empty where the task has no bound.
-        bound_salt: what that part's masks depend on; likewise.
     """
 
     hidden: ClassVar[frozenset[str]] = frozenset({"seeds"})
@@ -69,10 +65,7 @@ class Header(Discreet, frozen=True, forbid_unknown_fields=True, kw_only=True):
     seeds: tuple[bytes, bytes]
     commitments: tuple[bytes, bytes]
     public_digest: bytes
-    dense_digest: bytes
-    dense_salt: bytes
-    bound_digest: bytes = b""
-    bound_salt: bytes = b""
+    bound_digest: bytes
 
 
 class StoredDraft(Discreet, frozen=True, forbid_unknown_fields=True):
@@ -146,31 +139,19 @@ class Draft:
         """What goes to one server, besides the bulk."""
         round_id, header = self.config.round_id(), self.header
         if header.trees is Trees.SESSION:
-            public = b"" if self._carried_by(server) else header.public_digest
-            return Hint(
-                round_id,
-                header.commitments[server],
-                public,
-                dense_digest=header.dense_digest,
-                dense_salt=header.dense_salt,
-                bound_digest=header.bound_digest,
-                bound_salt=header.bound_salt,
-            )
+            return Hint(round_id, header.commitments[server], header.public_digest, header.bound_digest)
         return Submit(
             round_id=round_id,
             query=header.query,
             seed=header.seeds[server],
             commitments=header.commitments,
             public_digest=header.public_digest,
-            dense_digest=header.dense_digest,
-            dense_salt=header.dense_salt,
             bound_digest=header.bound_digest,
-            bound_salt=header.bound_salt,
         )
 
     def bulk(self, server: int) -> tuple[Buffer, ...]:
         """The bulk that goes to one server."""
-        return (self.part, self.shares) if self._carried_by(server) else ()
+        return (self.part, self.shares) if self.config.carrier(self.client) == server else ()
 
     def receipted(self, server: int, signature: bytes) -> Draft:
         """The same with one more receipt."""
@@ -180,9 +161,6 @@ class Draft:
         """What must be stored of it, besides part and shares."""
         left_out = {name: list(rows) for name, rows in self.left_out.items()}
         return StoredDraft(self.config.canonical(), self.header, dict(self.receipts), self.mark, left_out)
-
-    def _carried_by(self, server: int) -> bool:
-        return self.config.carrier(self.client) == server
 
 
 def draft_submission(
@@ -210,34 +188,30 @@ def draft_submission(
         MisuseError: a row is not among the trees' rows, or was deferred.
     """
     client_trees, carrier = source.planting.client_trees, config.carrier(client.name)
-    part = submission_part(config, client.name, client_trees, sparse, source.trees)
-    plain = plain_elements(config, client_trees, sparse, unions)
-    shares, salt = dense_shares(config, client_trees, carrier, dense, plain)
+    layout = Layout.submission(config.shape, source.trees)
     brought = client_trees.digest if source.trees is Trees.OWN else b""
-    public = public_digest(Layout.submission(config.shape, source.trees), part, brought)
-    of_dense = dense_digest(shares, client_trees.seeds.msk[carrier])
-    parts = (config.round_id(), client.digest(), public, client_trees.digest, source.commitments)
-    bound = bound_part(
-        config,
-        update_elements(config, client_trees, sparse, dense, plain),
-        client_trees.seeds.msk,
-        carrier,
-        partial(binding, *parts, of_dense, salt),
-        randomness,
-    )
+    plain = plain_elements(config, client_trees, sparse, unions)
+    update = update_elements(config, client_trees, sparse, dense, plain)
+    while True:
+        fresh = randomness(SALT_BYTES) if private_bytes(config.shape) else b""
+        part, share = submission_bulk(config, client.name, client_trees, sparse, source.trees, dense, plain, fresh)
+        public = public_digest(layout, part, brought)
+        bind = binding(config.round_id(), client.digest(), public, client_trees.digest, source.commitments)
+        try:
+            private, bound = bound_part(config, update, client_trees.seeds.msk, carrier, bind, randomness)
+        except ProjectionError:
+            continue  # once in 2^40 times: another salt is another projection
+        break
     header = Header(
-        digest=submission_digest(*parts, salt + of_dense, bound.salt + bound.digest),
+        digest=submission_digest(bind, bound),
         trees=source.trees,
         query=source.query,
         seeds=client_trees.seeds.msk,
         commitments=source.commitments,
         public_digest=public,
-        dense_digest=of_dense,
-        dense_salt=salt,
-        bound_digest=bound.digest,
-        bound_salt=bound.salt,
+        bound_digest=bound,
     )
-    return Draft(config, client.name, header, part, shares + bound.private)
+    return Draft(config, client.name, header, part, share + private)
 
 
 def update_mark(

@@ -123,7 +123,7 @@ class Submitter:
         owing = [effect.server for effect in effects(here.round.ssa) if isinstance(effect, Deliver)]
         async with here.session_is_known(), self._requests.replies(partial(self._send, draft), owing) as replies:
             async for server, receipt in replies:
-                signature = check_receipt(self._setup, server, draft, receipt)
+                signature = check_receipt(self._setup, server, receipt)
                 await here.receipted(Receipted(server, receipt.digest), signature)
                 draft = draft.receipted(server, signature)
         return draft

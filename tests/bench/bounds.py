@@ -15,10 +15,11 @@ import numpy as np
 from msgspec import structs
 
 from fsl_async import Ring
-from fsl_async.bounds import SALT_BYTES, accepts, binding, private_part, terms_of, verifier_share
+from fsl_async.bounds import accepts, private_part, terms_of, verifier_share
 from fsl_async.bounds.terms import BoundTerms
 from fsl_async.client.planting import MasterSeeds, plant
 from fsl_async.config import RoundConfig
+from fsl_async.derivation import binding
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.errors import FslError
 from fsl_async.privacy.doses import doses
@@ -123,9 +124,7 @@ class Bounded:
         client_trees = self.client.client_trees
         commitments = client_trees.seeds.commitments(self.config.round_id(), self.client.name)
         public = digest(Domain.PUBLIC_PART, self.client.public_part())
-        return binding(
-            self.config.round_id(), bytes(32), public, client_trees.digest, commitments, b"", b"", bytes(SALT_BYTES)
-        )
+        return binding(self.config.round_id(), bytes(32), public, client_trees.digest, commitments)
 
     def prove(self) -> bytes:
         """The client's work: the private part, for S0."""

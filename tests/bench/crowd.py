@@ -27,7 +27,7 @@ from trio.testing import MockClock
 
 from fsl_async import Ring, Sparse, Task
 from fsl_async.client.planting import MasterSeeds, plant
-from fsl_async.client.upload import submission_part
+from fsl_async.client.upload import submission_bulk
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import public_digest, tree_digest
 from fsl_async.errors import FslError
@@ -239,7 +239,7 @@ async def _submit(servers: tuple[Server, ...], config: RoundConfig, number: int,
     rows, value = np.array([number % ROWS], dtype=np.uint32), number % 1000 + 1
     client_trees = plant(config, {0: rows}, MasterSeeds.fresh(source), source)
     elements = config.task.ring.encode(np.full((1, 1), value, dtype=np.int64), config.task.largest_integer)
-    part = bytes(submission_part(config, name, client_trees, {0: (rows, elements)}, Trees.OWN))
+    part = bytes(submission_bulk(config, name, client_trees, {0: (rows, elements)}, Trees.OWN)[0])
     layout = Layout.submission(config.shape, Trees.OWN)
     digest = public_digest(layout, part, tree_digest(layout, part))
     commitments = client_trees.seeds.commitments(config.round_id(), name)
@@ -251,8 +251,6 @@ async def _submit(servers: tuple[Server, ...], config: RoundConfig, number: int,
                 seed=client_trees.seeds.msk[index],
                 commitments=commitments,
                 public_digest=digest,
-                dense_digest=b"",
-                dense_salt=b"",
             )
             bulk = memoryview(part) if config.carrier(name) == index else NOTHING
             nursery.start_soon(_receipted, server, name, message, bulk)

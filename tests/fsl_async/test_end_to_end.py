@@ -311,23 +311,23 @@ def damaged_trees(client_trees: ClientTrees, kind: str) -> ClientTrees:
 
 def a_cheat(monkeypatch: pytest.MonkeyPatch, net: Network, kind: str) -> Client:
     """A client that damages its trees, or else its tag corrections; both servers get the same bytes."""
-    honest_part = drafts.submission_part
+    honest_bulk = drafts.submission_bulk
 
     class Damager(TreeMaker):
         async def plant(self, config: RoundConfig, rows: Any) -> MadeTrees:
             planting = await super().plant(config, rows)
             return dataclasses.replace(planting, client_trees=damaged_trees(planting.client_trees, kind))
 
-    def submission_part(
-        config: RoundConfig, client: str, client_trees: ClientTrees, updates: Any, trees: Trees
-    ) -> bytearray:
-        part = honest_part(config, client, client_trees, updates, trees)
+    def submission_bulk(
+        config: RoundConfig, client: str, client_trees: ClientTrees, updates: Any, trees: Trees, *also: Any
+    ) -> tuple[memoryview, bytes]:
+        part, share = honest_bulk(config, client, client_trees, updates, trees, *also)
         if client == "mallory" and kind == "tag correction":
             pieces = Layout.submission(config.shape, trees).pieces
             part[next(piece.start for piece in pieces if piece.kind == "proof")] ^= 1
-        return part
+        return part, share
 
-    monkeypatch.setattr(drafts, "submission_part", submission_part)
+    monkeypatch.setattr(drafts, "submission_bulk", submission_bulk)
     with monkeypatch.context() as here:
         here.setattr(actors, "TreeMaker", Damager)
         return net.client("mallory")

@@ -177,7 +177,6 @@ def submit(size=BULK, query=0, byte=1):
         seed=bytes(16),
         commitments=(bytes(32), bytes(32)),
         public_digest=bytes(32),
-        dense_digest=bytes(32),
     )
     return encode(message, bytes([byte]) * size)
 

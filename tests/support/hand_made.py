@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fsl_async.client.planting import MasterSeeds, plant
-from fsl_async.client.upload import dense_shares, retrieval_part, submission_part
+from fsl_async.client.upload import retrieval_part, submission_bulk
 from fsl_async.config import RoundConfig
-from fsl_async.derivation import dense_digest, public_digest, tree_digest
+from fsl_async.derivation import public_digest, tree_digest
 from fsl_async.digests import Buffer
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import FromServer, Message, Retrieve, Submit
@@ -47,8 +47,7 @@ def submission(config: RoundConfig, client: str, value: int = 1) -> Request:
     most = config.task.largest_integer
     elements = ring.encode(np.full((2, WIDTH), float(value)), most)
     head = {0: ring.encode(np.full(HEAD, float(value)), most)}
-    part = submission_part(config, client, client_trees, {0: (ROWS, elements)}, Trees.OWN)
-    shares, salt = dense_shares(config, client_trees, carrier, head)
+    part, share = submission_bulk(config, client, client_trees, {0: (ROWS, elements)}, Trees.OWN, head)
     first, second = (
         Submit(
             round_id=config.round_id(),
@@ -56,12 +55,10 @@ def submission(config: RoundConfig, client: str, value: int = 1) -> Request:
             seed=seed,
             commitments=client_trees.seeds.commitments(config.round_id(), client),
             public_digest=name_of(Layout.submission(config.shape, Trees.OWN), part),
-            dense_digest=dense_digest(shares, client_trees.seeds.msk[carrier]),
-            dense_salt=salt,
         )
         for seed in client_trees.seeds.msk
     )
-    return Request((first, second), _to_carrier(carrier, bytes(part) + shares))
+    return Request((first, second), _to_carrier(carrier, bytes(part) + share))
 
 
 def retrieval(config: RoundConfig, client: str, query: int = 1) -> Request:

@@ -14,7 +14,7 @@ import pytest
 from fsl_async import Dense, Ring, RingIntegers, Sparse, Task, bin_count, geometry
 from fsl_async.bin_count import bins_of_round
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant, rows_by_block
-from fsl_async.client.upload import dense_shares, read_answers, retrieval_part, submission_part
+from fsl_async.client.upload import read_answers, retrieval_part, submission_bulk
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
 from fsl_async.randomness import SeededSource
 from fsl_async.ring import Elements
@@ -101,11 +101,11 @@ class Round:
             if name in update
         }
         layout = Layout.submission(config.shape, trees)
-        part = Part(layout, memoryview(bytes(submission_part(config, client, client_trees, sparse, trees))))
+        public, share = submission_bulk(config, client, client_trees, sparse, trees, dense)
+        part = Part(layout, memoryview(bytes(public)))
         assert len(part.data) == layout.size
         brought = part if trees is Trees.OWN else self.query_part(client_trees)
         carrier = config.carrier(client)
-        shares, salt = dense_shares(config, client_trees, carrier, dense)
         first, second = (
             Submission(
                 client=client,
@@ -114,8 +114,7 @@ class Round:
                 tree=client_trees.digest,
                 trees=brought,
                 part=part,
-                dense=memoryview(shares) if server == carrier else memoryview(b""),
-                dense_salt=salt,
+                dense=memoryview(share) if server == carrier else memoryview(b""),
             )
             for server in (0, 1)
         )

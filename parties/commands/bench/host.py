@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
-from fsl_async.client.upload import retrieval_part, submission_part
+from fsl_async.client.upload import retrieval_part, submission_bulk
 from fsl_async.config import RoundConfig
 from fsl_async.costs.message_sizes import Setting, specimen_config
 from fsl_async.costs.scaling import Constants, HostCapacity, Load, evaluation, load_of
@@ -34,7 +34,7 @@ from fsl_async.server.batch import at_once
 from fsl_async.server.retrieval import PermutedModel, Query
 from fsl_async.task import Task
 from fsl_async.union import union_task
-from fsl_async.wire.public_part import SALT_BYTES, Layout, Part, Trees, dense_bytes
+from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.commands.bench.calibrating import calibrated
 from parties.commands.bench.machine import cores, run_all, this_machine
 from parties.commands.bench.workload import add_together
@@ -218,12 +218,11 @@ class _Client:
 
     def submission(self) -> Submission:
         shape, client_trees = self.config.shape, self.client_trees()
-        public = memoryview(submission_part(self.config, "client", client_trees, {}, Trees.OWN))
+        public, _ = submission_bulk(self.config, "client", client_trees, {}, Trees.OWN)
         part = Part(Layout.submission(shape, Trees.OWN), public)
-        salt = bytes(SALT_BYTES) if dense_bytes(shape) else b""
         commitments = client_trees.seeds.commitments(self.config.round_id(), "client")
         return Submission(
-            "client", client_trees.seeds.msk[0], commitments, client_trees.digest, part, part, memoryview(b""), salt
+            "client", client_trees.seeds.msk[0], commitments, client_trees.digest, part, part, memoryview(b"")
         )
 
     def answers(self) -> Callable[[], None]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fsl_async import Ring, Sparse, Task
 from fsl_async.bin_count import bins_of_round
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
-from fsl_async.client.upload import retrieval_part, submission_part
+from fsl_async.client.upload import retrieval_part, submission_bulk
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
 from fsl_async.geometry import Forest, geometry_of
 from fsl_async.randomness import SeededSource
@@ -125,7 +125,7 @@ class Client:
         """The public part of a submission with trees of its own."""
         kept = ~np.isin(self.rows, self.client_trees.deferred[0])
         update = {0: (self.rows[kept], self.elements[kept])}
-        return submission_part(self.config, self.name, self.client_trees, update, Trees.OWN)
+        return submission_bulk(self.config, self.name, self.client_trees, update, Trees.OWN)[0]
 
     def submissions(self) -> tuple[Submission, Submission]:
         """What S0 and S1 have of its submission."""

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
-from fsl_async.client.upload import retrieval_part, submission_part
+from fsl_async.client.upload import retrieval_part, submission_bulk
 from fsl_async.config import RoundConfig
 from fsl_async.costs import message_sizes as costs
 from fsl_async.costs.message_sizes import Setting
@@ -126,7 +126,7 @@ class _Trial:
     def _submission(self, client_trees: ClientTrees) -> Submission:
         trees = memoryview(retrieval_part(self.config, client_trees))
         update = {0: (self.rows[0], self.task.ring.zeros(len(self.rows[0]), self.width))}
-        part = memoryview(submission_part(self.config, "client", client_trees, update, Trees.RETRIEVAL))
+        part, _ = submission_bulk(self.config, "client", client_trees, update, Trees.RETRIEVAL)
         return Submission(
             client="client",
             msk=self.seeds.msk[0],

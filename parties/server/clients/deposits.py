@@ -22,7 +22,6 @@ from functools import partial
 
 import msgspec
 
-from fsl_async.bounds import SALT_BYTES as BOUND_SALT_BYTES
 from fsl_async.bounds import check_private, private_bytes, private_digest, terms_of
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import dense_digest, public_digest, seed_commitment, tree_digest
@@ -31,7 +30,7 @@ from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.server.aggregation import Submission
 from fsl_async.task import Task
 from fsl_async.wire.messages import NO_RETRIEVAL, Hint, Recall, Retrieve, Submit
-from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees, dense_bytes, first_padding
+from fsl_async.wire.public_part import Layout, Trees, dense_bytes, first_padding
 from parties.compute import ComputeLane
 from parties.server.replies import BulkRequest, RequestRefusedError
 from parties.server.round.run import RoundRun
@@ -47,12 +46,12 @@ class Deposit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     Attributes:
         part: the digest of the public part.
         tree: the digest of its trees; empty where it has none.
-        size: of the public part, in bytes.
+        dense: the digest of the share of dense blocks, which stands in the part; empty where it has none.
     """
 
     part: bytes
     tree: bytes
-    size: int
+    dense: bytes
 
 
 @dataclass(frozen=True)
@@ -65,8 +64,7 @@ class Wanted:
         key: the request.
         layout: how its public part lies.
         seed: the client's master seed here, with which the digests of what is private are keyed.
-        announced: the digest of the public part; empty in a hint, which announces none to its carrier.
-        dense_digest: of the share of dense blocks; empty where there is none.
+        announced: the digest of the public part.
         bound_digest: of the private part of a bound's proof; empty where there is none.
     """
 
@@ -76,7 +74,6 @@ class Wanted:
     layout: Layout
     seed: bytes = field(repr=False)
     announced: bytes
-    dense_digest: bytes = b""
     bound_digest: bytes = b""
 
     @staticmethod
@@ -90,7 +87,7 @@ class Wanted:
             seed: the client's master seed: the message's own, or its session's.
 
         Raises:
-            RequestRefusedError: a salt or a digest in the message has another size than the round implies.
+            RequestRefusedError: a digest in the message has another size than the round implies.
         """
         prefix, shape = round_prefix(config.number), config.shape
         match message:
@@ -98,10 +95,9 @@ class Wanted:
                 key = RequestKey(client, "retrieve", query)
                 return Wanted(prefix, shape, key, Layout.retrieval(shape), seed, announced)
             case Submit() | Hint():
-                check_salts(shape, message)
+                check_bound_digest(shape, message)
                 key, layout = RequestKey(client, "submit", 0), Layout.submission(shape, trees_of(message))
-                named = message.public_digest, message.dense_digest, message.bound_digest
-                return Wanted(prefix, shape, key, layout, seed, *named)
+                return Wanted(prefix, shape, key, layout, seed, message.public_digest, message.bound_digest)
 
     @property
     def size(self) -> int:
@@ -155,7 +151,7 @@ class Depositor:
         """
         wanted.check_size(len(bulk))
         deposit = await self._lane.run_over(len(bulk), partial(_examined, wanted, bulk))
-        if not wanted.announced or same(wanted.announced, deposit.part):
+        if same(wanted.announced, deposit.part):
             await self._put(wanted, deposit, *_split(wanted, bulk))
         return deposit
 
@@ -166,7 +162,7 @@ class Depositor:
         await self._blobs.put(name, public)
         self._note(name, public)
         if dense:
-            await self._blobs.put(dense_name(wanted.prefix, wanted.key.client, wanted.dense_digest), dense)
+            await self._blobs.put(dense_name(wanted.prefix, wanted.key.client, deposit.dense), dense)
         if private:
             await self._blobs.put(bound_name(wanted.prefix, wanted.key.client, wanted.bound_digest), private)
 
@@ -189,20 +185,15 @@ def trees_of(message: Submit | Hint) -> Trees:
             return Trees.OWN if query == NO_RETRIEVAL else Trees.RETRIEVAL
 
 
-def check_salts(shape: Task, message: Submit | Hint) -> None:
-    """Refuse salts and digests, of the dense share and of a bound's proof, of other sizes than the round implies.
+def check_bound_digest(shape: Task, message: Submit | Hint) -> None:
+    """Refuse a digest of a bound's proof where the round has none, and a submission without it where it has.
 
     Raises:
-        RequestRefusedError: there is one.
+        RequestRefusedError: there is one too many, or it is missing.
     """
-    sizes = (SALT_BYTES, DIGEST_BYTES) if dense_bytes(shape) else (0, 0)
-    if (len(message.dense_salt), len(message.dense_digest)) != sizes:
-        explanation = f"a salt of {sizes[0]} bytes and a digest of {sizes[1]} expected of the dense share"
-        raise RequestRefusedError.because("malformed", explanation)
-    sizes = (BOUND_SALT_BYTES, DIGEST_BYTES) if terms_of(shape) else (0, 0)
-    if (len(message.bound_salt), len(message.bound_digest)) != sizes:
-        explanation = f"a salt of {sizes[0]} bytes and a digest of {sizes[1]} expected of the bound's proof"
-        raise RequestRefusedError.because("malformed", explanation)
+    size = DIGEST_BYTES if terms_of(shape) else 0
+    if len(message.bound_digest) != size:
+        raise RequestRefusedError.because("malformed", f"a digest of {size} bytes expected of the bound's proof")
 
 
 def examine(shape: Task, layout: Layout, part: memoryview) -> Deposit:
@@ -219,7 +210,8 @@ def examine(shape: Task, layout: Layout, part: memoryview) -> Deposit:
 def named(layout: Layout, part: memoryview) -> Deposit:
     """A public part's digests, whatever its form."""
     tree = tree_digest(layout, part)
-    return Deposit(public_digest(layout, part, tree), tree, len(part))
+    dense = layout.split(part).get((None, "dense"), b"")
+    return Deposit(public_digest(layout, part, tree), tree, bytes(dense))
 
 
 def wrong_form(shape: Task, layout: Layout, part: memoryview) -> str:
@@ -234,11 +226,12 @@ def wrong_form(shape: Task, layout: Layout, part: memoryview) -> str:
 def _examined(wanted: Wanted, bulk: memoryview) -> Deposit:
     """The lane's work."""
     public, dense, private = _split(wanted, bulk)
-    if wanted.key.purpose == "submit" and not same(dense_digest(dense, wanted.seed), wanted.dense_digest):
-        raise RequestRefusedError.because("malformed", "the dense share does not match its digest")
+    deposit = examine(wanted.shape, wanted.layout, public)
+    if not same(dense_digest(dense, wanted.seed), deposit.dense):
+        raise RequestRefusedError.because("malformed", "the dense share does not match its digest in the public part")
     if private:
         _check_bound(wanted, private)
-    return examine(wanted.shape, wanted.layout, public)
+    return deposit
 
 
 def _split(wanted: Wanted, bulk: memoryview) -> tuple[memoryview, memoryview, memoryview]:
@@ -310,21 +303,17 @@ def check_carried(run: RoundRun, client: str) -> None:
         raise RequestRefusedError.because("malformed", "0 bytes of public part expected from you: you are not carried")
 
 
-async def assemble(run: RoundRun, key: RequestKey, announced: bytes, deposit: Deposit | None, layout: Layout) -> bytes:
+async def assemble(run: RoundRun, key: RequestKey, announced: bytes, deposit: Deposit | None, layout: Layout) -> None:
     """Wait until both halves of a request are here and agree; `keep` records that.
 
-    A hint to its carrier announces no digest, because the carrier computes it from the part. A repeat needs no part:
-    the part was here and right when the request was recorded.
+    A repeat needs no part: the part was here and right when the request was recorded.
 
     Args:
         run: the round.
         key: the request.
-        announced: the digest of the public part that the client announces; empty in a hint to its carrier.
+        announced: the digest of the public part that the client announces.
         deposit: what the client has brought to its carrier; None on the other server, to which it is forwarded.
         layout: how the public part lies.
-
-    Returns:
-        The digest of the public part.
 
     Raises:
         RequestRefusedError: nothing was brought to the carrier, the halves differ, what was forwarded has not the form
@@ -338,16 +327,13 @@ async def assemble(run: RoundRun, key: RequestKey, announced: bytes, deposit: De
         raise RequestRefusedError.because(
             "malformed", "the bytes of the public part are expected from you, and nothing came"
         )
-    came = b"" if deposit is None else deposit.part
-    announced = announced or came
     run.requests.direct(key, announced)
     if deposit is not None:
-        run.records.note_tree(key, came, deposit.tree)
-        run.requests.public(key, came)
+        run.records.note_tree(key, deposit.part, deposit.tree)
+        run.requests.public(key, deposit.part)
     await run.requests.assembled(key)
     if deposit is None and not run.records.is_noted(key, announced):
         await _check_form(run, key, announced, layout)
-    return announced
 
 
 async def keep(run: RoundRun, key: RequestKey, part: bytes, *changes: Change) -> None:

@@ -237,11 +237,8 @@ class RequestHandler:
             case messages.Retrieve():
                 self._retrievals.check(run, client, message)
                 return message.seed
-            case messages.Submit():
-                self._submissions.check(run, client, message)
-                return message.seed
-            case messages.Hint():
-                return (await self._submissions.origin(run, client, message)).msk
+            case messages.Submit() | messages.Hint():
+                return await self._submissions.check(run, client, message)
             case _:
                 assert_never(message)
 
@@ -256,10 +253,8 @@ class RequestHandler:
                 return await self._retrievals.retrieve(run, client, message, deposit, reserve)
             case messages.Recall():
                 return await self._retrievals.recall(run, client, message, reserve)
-            case messages.Submit():
+            case messages.Submit() | messages.Hint():
                 return await self._submissions.submit(run, client, message, deposit)
-            case messages.Hint():
-                return await self._submissions.hint(run, client, message, deposit)
             case _:
                 assert_never(message)
 

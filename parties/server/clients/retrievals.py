@@ -62,7 +62,8 @@ class Retrievals:
             RequestRefusedError: it is not carried out.
         """
         key, layout = RequestKey(client, "retrieve", message.query), Layout.retrieval(run.config.shape)
-        name = await assemble(run, key, message.public_digest, deposit, layout)
+        name = message.public_digest
+        await assemble(run, key, name, deposit, layout)
         await keep(run, key, name)
         await reserve(self._longest_answer)
         answer = await run.answer(Asked(client, message.seed, key, name))

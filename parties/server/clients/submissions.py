@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import trio
 
-from fsl_async.bounds import binding, private_bytes
-from fsl_async.derivation import submission_digest
+from fsl_async.derivation import binding, submission_digest
 from fsl_async.digests import Domain
 from fsl_async.errors import StorageError
 from fsl_async.protocols import epochs, ssa
 from fsl_async.wire.messages import NO_RETRIEVAL, Hint, Receipt, Submit
-from fsl_async.wire.public_part import Layout, Trees, dense_bytes
+from fsl_async.wire.public_part import Layout, Trees
 from parties.identity.keys import Identity
 from parties.server.admission import Enrolment
 from parties.server.clients.deposits import (
     Deposit,
     assemble,
-    check_salts,
+    check_bound_digest,
     check_seed,
     keep,
     session_origin,
@@ -51,114 +50,81 @@ class Submissions:
         self._identity = identity
         self._inbox = inbox
 
-    def check(self, run: RoundRun, client: str, message: Submit) -> None:
-        """Check what a submission's message says, whatever becomes of its bulk.
+    async def check(self, run: RoundRun, client: str, message: Submit | Hint) -> bytes:
+        """Check what a submission's message says, whatever becomes of its bulk; the client's master seed here.
 
         Raises:
             RequestRefusedError: it is not taken.
         """
         run.aggregation.places.check_place(client)
-        check_seed(run, client, message)
-        check_salts(run.config.shape, message)
-        _query_part(run, client, message)
+        check_bound_digest(run.config.shape, message)
+        seed = await self._seed(run, client, message)
         run.requests.check_direct(RequestKey(client, "submit", 0), message.public_digest)
+        return seed
 
-    async def origin(self, run: RoundRun, client: str, message: Hint) -> StoredOrigin:
-        """Check what the message of a submission with a session's trees says, and return where they come from.
+    async def _seed(self, run: RoundRun, client: str, message: Submit | Hint) -> bytes:
+        if isinstance(message, Hint):
+            return (await session_origin(self._sessions, run, client, message)).msk
+        check_seed(run, client, message)
+        _query_part(run, client, message)
+        return message.seed
 
-        Raises:
-            RequestRefusedError: it is not taken.
-        """
-        run.aggregation.places.check_place(client)
-        origin = await session_origin(self._sessions, run, client, message)
-        check_salts(run.config.shape, message)
-        if bool(message.public_digest) == (run.config.carrier(client) == run.server):
-            explanation = "a hint names its public part to the server that is not the carrier, and to that one alone"
-            raise RequestRefusedError.because("malformed", explanation)
-        if message.public_digest:
-            run.requests.check_direct(RequestKey(client, "submit", 0), message.public_digest)
-        return origin
-
-    async def submit(self, run: RoundRun, client: str, message: Submit, deposit: Deposit | None) -> Reply:
-        """Take a submission with trees of its own, or with those of a retrieval.
+    async def submit(self, run: RoundRun, client: str, message: Submit | Hint, deposit: Deposit | None) -> Reply:
+        """Take a submission, whose message is checked.
 
         Args:
             run: the round.
             client: whose submission it is.
-            message: its message, which is checked.
+            message: its message.
             deposit: what it has brought to its carrier; None on the other server.
 
         Raises:
             RequestRefusedError: it is not taken.
             StorageError: it could not be stored.
         """
-        trees = trees_of(message)
-        layout = Layout.submission(run.config.shape, trees)
-        key, query_part = RequestKey(client, "submit", 0), _query_part(run, client, message)
-        announced = await assemble(run, key, message.public_digest, deposit, layout)
-        bringing, name = layout, announced
-        if message.query:
-            key, bringing = RequestKey(client, "retrieve", message.query), Layout.retrieval(run.config.shape)
-            name = query_part
-        tree = await run.records.tree_digest(key, name, bringing)
-        origin = StoredOrigin(
-            msk=message.seed, commitments=message.commitments, tree=tree, trees=trees, protocol=run.config.protocol
-        )
-        submission = self._stored(run, client, message, deposit, announced, origin, query_part)
-        return await self._receipt(run, submission, epochs.Brought(run.config.epoch, announced))
+        key, announced = RequestKey(client, "submit", 0), message.public_digest
+        await assemble(run, key, announced, deposit, Layout.submission(run.config.shape, trees_of(message)))
+        stored = await self._stored(run, client, message, deposit)
+        event = epochs.Hinted if stored.trees is Trees.SESSION else epochs.Brought
+        return await self._receipt(run, stored, event(run.config.epoch, announced))
 
-    async def hint(self, run: RoundRun, client: str, message: Hint, deposit: Deposit | None) -> Reply:
-        """Take a submission for the trees of the client's session; see `submit`.
-
-        Raises:
-            RequestRefusedError: it is not taken.
-            StorageError: it could not be stored.
-        """
-        session = await session_origin(self._sessions, run, client, message)
-        layout = Layout.submission(run.config.shape, Trees.SESSION)
-        announced = await assemble(run, RequestKey(client, "submit", 0), message.public_digest, deposit, layout)
-        submission = self._stored(run, client, message, deposit, announced, session)
-        return await self._receipt(run, submission, epochs.Hinted(run.config.epoch, announced))
-
-    def _stored(
-        self,
-        run: RoundRun,
-        client: str,
-        message: Submit | Hint,
-        deposit: Deposit | None,
-        announced: bytes,
-        origin: StoredOrigin,
-        query_part: bytes = b"",
+    async def _stored(
+        self, run: RoundRun, client: str, message: Submit | Hint, deposit: Deposit | None
     ) -> StoredSubmission:
         """A submission as it is stored; that the announced digest is the part's is checked.
 
-        Args:
-            run: the round.
-            client: whose submission it is.
-            message: its message.
-            deposit: what it has brought to its carrier, which alone has its private bulk.
-            announced: the digest of its public part.
-            origin: the seeds of its trees.
-            query_part: the digest of the retrieval's public part that has brought them.
+        Only its carrier, which has a deposit, has its private bulk.
         """
-        identity, shape = self._enrolment.identity(client).digest(), run.config.shape
-        named = run.round_id, identity, announced, origin.tree, origin.commitments
-        of_dense, of_bound = message.dense_salt + message.dense_digest, message.bound_salt + message.bound_digest
-        bind = binding(*named, message.dense_digest, message.dense_salt, message.bound_salt) if of_bound else b""
+        query_part = b"" if isinstance(message, Hint) else _query_part(run, client, message)
+        origin = await self._origin(run, client, message, query_part)
+        identity = self._enrolment.identity(client).digest()
+        bind = binding(run.round_id, identity, message.public_digest, origin.tree, origin.commitments)
         return StoredSubmission(
             client=client,
-            name=submission_digest(*named, of_dense, of_bound),
+            name=submission_digest(bind, message.bound_digest),
             msk=origin.msk,
             commitments=origin.commitments,
             tree=origin.tree,
             trees=trees_of(message),
-            query=message.query if isinstance(message, Submit) else NO_RETRIEVAL,
+            query=NO_RETRIEVAL if isinstance(message, Hint) else message.query,
             query_part=query_part,
-            part=announced,
-            dense_salt=message.dense_salt,
+            part=message.public_digest,
             bind=bind,
-            dense=message.dense_digest if deposit is not None and dense_bytes(shape) else b"",
-            private=message.bound_digest if deposit is not None and private_bytes(shape) else b"",
+            dense=b"" if deposit is None else deposit.dense,
+            private=b"" if deposit is None else message.bound_digest,
+        )
+
+    async def _origin(self, run: RoundRun, client: str, message: Submit | Hint, query_part: bytes) -> StoredOrigin:
+        """The seeds of a submission's trees, and the trees' digest."""
+        if isinstance(message, Hint):
+            return await session_origin(self._sessions, run, client, message)
+        shape, trees = run.config.shape, trees_of(message)
+        key, name, layout = RequestKey(client, "submit", 0), message.public_digest, Layout.submission(shape, trees)
+        if message.query:
+            key, name, layout = RequestKey(client, "retrieve", message.query), query_part, Layout.retrieval(shape)
+        tree = await run.records.tree_digest(key, name, layout)
+        return StoredOrigin(
+            msk=message.seed, commitments=message.commitments, tree=tree, trees=trees, protocol=run.config.protocol
         )
 
     async def _receipt(
@@ -190,7 +156,7 @@ class Submissions:
                 await self._inbox.post(run.round_id, ssa.Submitted(client, name))
         if not await places.wait_entered(client):
             raise RequestRefusedError.because("round-closed", "the round closed before the submission was in")
-        signature = self._identity.sign(Domain.RECEIPT, run.round_id, client.encode(), name)
+        signature = self._identity.sign(Domain.RECEIPT, name)
         return Receipt(round_id=run.round_id, digest=name, signature=signature), NOTHING
 
 

@@ -133,8 +133,7 @@ class StoredSubmission(Discreet, frozen=True, kw_only=True, forbid_unknown_field
         trees: where they come from.
         query: the retrieval that brought them, and `query_part` the digest of its public part; 0 and empty otherwise.
         part: the digest of its public part.
-        dense_salt: what its dense masks depend on; empty where the task has no dense blocks.
-        bind: what the proof of its bound is bound to; empty where the task has no bound.
+        bind: what the proof of its bound is bound to.
         dense: the digest under which the share of dense blocks lies here; empty where none does.
         private: likewise of the private part of the proof of its bound.
     """
@@ -149,8 +148,7 @@ class StoredSubmission(Discreet, frozen=True, kw_only=True, forbid_unknown_field
     query: int
     query_part: bytes
     part: bytes
-    dense_salt: bytes = b""
-    bind: bytes = b""
+    bind: bytes
     dense: bytes = b""
     private: bytes = b""
 
@@ -189,7 +187,6 @@ class SubmissionReader:
             trees=await self._trees(stored, part),
             part=part,
             dense=await self._dense(stored) if stored.dense else NO_SHARES,
-            dense_salt=stored.dense_salt,
             claim=await self._claim(stored) if terms_of(self._config.shape) else None,
         )
 

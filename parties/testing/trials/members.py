@@ -385,7 +385,7 @@ class Member:
         if message.round_id not in self.ledger.plans:
             self._copy = bytes(self._disk.data[: self._disk.synced])
         self.ledger.plans[message.round_id].add(len(self.ledger.all_plans) - 1)
-        content = digest(Domain.SIMULATION, message.public_digest, message.dense_digest, message.bound_digest)
+        content = digest(Domain.SIMULATION, message.public_digest, message.bound_digest)
         self.ledger.contents[message.round_id, receiver].add(content)
 
     async def _acknowledged(self, sending: Awaitable[SubmissionReceipt]) -> None:

@@ -13,6 +13,7 @@ from fsl_async.bin_count import planned
 from fsl_async.client.planting import MasterSeeds, check_rows, rows_by_block
 from fsl_async.client.upload import read_answers
 from fsl_async.derivation import (
+    binding,
     dense_digest,
     dense_mask,
     forest_roots,
@@ -155,12 +156,14 @@ def test_commitments_are_bound_to_seed_round_client_and_server() -> None:
 
 
 def test_digests_tell_their_parts_apart() -> None:
-    parts: list[Any] = [b"r" * 32, b"alice", b"p" * 32, b"t" * 32, (b"0" * 32, b"1" * 32), b"d" * 32]
-    others: list[Any] = [b"R" * 32, b"bob", b"P" * 32, b"T" * 32, (b"1" * 32, b"0" * 32), b""]
-    names = {submission_digest(*parts)}
+    parts: list[Any] = [b"r" * 32, b"alice", b"p" * 32, b"t" * 32, (b"0" * 32, b"1" * 32)]
+    others: list[Any] = [b"R" * 32, b"bob", b"P" * 32, b"T" * 32, (b"1" * 32, b"0" * 32)]
+    bindings = {binding(*parts)}
     for place, other in enumerate(others):
-        names.add(submission_digest(*[other if number == place else part for number, part in enumerate(parts)]))
-    assert len(names) == 7
+        bindings.add(binding(*[other if number == place else part for number, part in enumerate(parts)]))
+    assert len(bindings) == 6
+    names = {submission_digest(bind, bound) for bind in bindings for bound in (b"", b"d" * 32, b"e" * 32)}
+    assert len(names | bindings) == 6 + 18
 
 
 def test_a_public_part_is_named_by_all_of_its_bytes() -> None:

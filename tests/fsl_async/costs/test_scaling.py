@@ -35,7 +35,7 @@ def test_a_load_is_counted_from_the_trees_and_the_public_part() -> None:
     assert load.size == load.part == 2_073_904
     assert load.share == 2**20 * 8
     with_dense = load_of(replace_blocks(Dense("head", size=1000)))
-    assert with_dense.size == load.part + 4000  # one of both servers has the share
+    assert with_dense.size == with_dense.part + 4000 == load.part + 32 + 4000  # one of both servers has the share
     assert load_of(replace_settings(security="semi-honest")).trees == 0
 
 

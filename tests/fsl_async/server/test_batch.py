@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.bin_count import planned
-from fsl_async.bounds import binding, private_part, terms_of
+from fsl_async.bounds import private_part, terms_of
+from fsl_async.derivation import binding
 from fsl_async.errors import MisuseError
 from fsl_async.geometry import Forest
 from fsl_async.kernels import GROUP
@@ -163,7 +164,7 @@ def test_bounds_are_proved_the_same(bits: int) -> None:
     assert terms is not None
     claiming = []
     for pair in pairs:
-        bind = binding(play.config.round_id(), key(1), key(2), pair[0].tree, pair[0].commitments, b"", b"", bytes(16))
+        bind = binding(play.config.round_id(), key(1), key(2), pair[0].tree, pair[0].commitments)
         carrier = play.config.carrier(pair[0].client)
         nothing = play.task.ring.zeros(terms.weights)
         private = private_part(terms, nothing, pair[1 - carrier].msk, bind, random.Random(7).randbytes)

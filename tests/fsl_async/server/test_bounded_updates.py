@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from fsl_async import Dense, Ring, RingIntegers, Sparse, Task
-from fsl_async.bounds import SALT_BYTES, BoundTerms, accepts, binding, private_part, terms_of
+from fsl_async.bounds import BoundTerms, accepts, private_part, terms_of
 from fsl_async.client.planting import ClientTrees
+from fsl_async.derivation import binding
 from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import BoundExceededError
 from fsl_async.geometry import RowNumbers
@@ -90,11 +91,8 @@ class Scene:
         numbers = np.concatenate([*whole, *dense]) if whole or dense else np.zeros(0)
         return task.ring.encode(RingIntegers(np.array([int(number) for number in numbers], dtype=object)), 2**62)
 
-    def bind(self, pair: tuple[Submission, Submission], salt: bytes = bytes(SALT_BYTES)) -> bytes:
-        first = pair[0]
-        return binding(
-            self.play.config.round_id(), key(1), key(2), first.tree, first.commitments, b"", first.dense_salt, salt
-        )
+    def bind(self, pair: tuple[Submission, Submission], public: bytes = key(2)) -> bytes:
+        return binding(self.play.config.round_id(), key(1), public, pair[0].tree, pair[0].commitments)
 
     def prove(self, pair: tuple[Submission, Submission], update: Update) -> bytes:
         carrier = self.play.config.carrier(self.client)
@@ -183,7 +181,7 @@ def test_a_proof_made_for_something_else_is_not_accepted(method: str) -> None:
     pair = scene.play.submissions("alice", scene.client_trees, update_of(), Trees.OWN)
     private = scene.prove(pair, update_of())
     assert scene.judged(pair, private)
-    assert not scene.judged(pair, private, bind=scene.bind(pair, salt=b"s" * SALT_BYTES))
+    assert not scene.judged(pair, private, bind=scene.bind(pair, public=key(3)))
     other = scene.play.submissions("alice", scene.play.plant(ROWS), update_of(), Trees.OWN)
     assert not scene.judged(other, private)
     spoilt = bytearray(private)
@@ -221,7 +219,7 @@ def test_a_tree_with_two_leaves_whose_total_is_nothing_is_left_out() -> None:
     """Its hint makes two large payloads cancel out, so a proof of its bound fits; the proof of the trees does not."""
     scene = Scene("exact 64", blocks=(Sparse("a", rows=60, select=4),))
     pair = scene.play.submissions("alice", scene.client_trees, {}, Trees.OWN)
-    pieces = {piece.kind: piece for piece in pair[0].part.layout.pieces if tuple(piece.key) == (0, 0)}
+    pieces = {piece.kind: piece for piece in pair[0].part.layout.pieces if piece.key == (0, 0)}
     forest = next(forest for _, forest in forests_of(scene.play.config.shape))
     last_word = pieces["tree"].start + (forest.depth - 1) * forest.trees * 16
     data = bytearray(pair[0].part.data)

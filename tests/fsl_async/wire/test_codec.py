@@ -28,7 +28,6 @@ EXAMPLES: dict[Any, Any] = {
     messages.Digest: b"\x07" * 32,
     messages.DigestIfAny: b"\x08" * 32,
     messages.Key: b"\x07" * 16,
-    messages.SaltIfAny: b"\x08" * 16,
     messages.Signature: b"\x07" * 64,
     messages.ClientName: "alice",
     tuple[messages.Digest, messages.Digest]: (b"\x01" * 32, b"\x02" * 32),
@@ -186,7 +185,10 @@ OTHER_ENCODINGS = {
     "no public digest": (packed(plain(RETRIEVE) | {"public_digest": b""}), "- at `$.public_digest`"),
     "no commitment": (packed(plain(RETRIEVE) | {"commitments": [b"", bytes(32)]}), "- at `$.commitments"),
     "a seed of 15 bytes": (packed(plain(RETRIEVE) | {"seed": bytes(15)}), "- at `$.seed`"),
-    "a salt of 15 bytes": (packed(plain(SUBMIT) | {"dense_salt": bytes(15)}), "16 bytes or none - at `$.dense_salt`"),
+    "a proof's digest of 16 bytes": (
+        packed(plain(SUBMIT) | {"bound_digest": bytes(16)}),
+        "32 bytes or none - at `$.bound_digest`",
+    ),
     "a server's name": (packed(plain(FORWARD) | {"client": "S0"}), "a client's name - at `$.client`"),
     "a name with a bell": (packed(plain(FORWARD) | {"client": "a\a"}), "a client's name - at `$.client`"),
     "a wait that is negative": (

@@ -9,6 +9,7 @@ import pytest
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.bin_count import planned
+from fsl_async.digests import DIGEST_BYTES
 from fsl_async.geometry import geometry_of
 from fsl_async.wire.public_part import (
     SALT_BYTES,
@@ -55,7 +56,7 @@ def test_pieces_lie_side_by_side_in_the_order_of_the_forests(bits: int) -> None:
             assert layout.pieces[0].start == 0
             assert all(left.stop == right.start for left, right in itertools.pairwise(layout.pieces))
             assert layout.size == layout.pieces[-1].stop
-            assert [key for key, _ in itertools.groupby(piece.key for piece in layout.pieces)] == [
+            assert [key for key, _ in itertools.groupby(piece.key for piece in layout.pieces if piece.key)] == [
                 key for key, _ in forests_of(task)
             ]
 
@@ -67,18 +68,18 @@ def test_pieces_lie_side_by_side_in_the_order_of_the_forests(bits: int) -> None:
             "verified",
             {
                 "retrieval": {"tree"},
-                "own": {"tree", "salt", "hint", "proof"},
-                "retrieval's": {"salt", "hint", "proof"},
-                "session": {"salt", "hint"},
+                "own": {"salt", "tree", "hint", "proof", "dense"},
+                "retrieval's": {"salt", "hint", "proof", "dense"},
+                "session": {"salt", "hint", "dense"},
             },
         ),
         (
             "semi-honest",
             {
                 "retrieval": {"tree", "select"},
-                "own": {"tree", "salt", "hint"},
-                "retrieval's": {"salt", "hint"},
-                "session": {"salt", "hint"},
+                "own": {"salt", "tree", "hint", "dense"},
+                "retrieval's": {"salt", "hint", "dense"},
+                "session": {"salt", "hint", "dense"},
             },
         ),
     ],
@@ -97,7 +98,8 @@ def test_pieces_have_the_sizes_of_their_forests(bits: int) -> None:
     sizes = {"tree": "tree_bytes", "hint": "hint_bytes", "proof": "proof_bytes", "select": "select_bytes"}
     for layout in layouts(task).values():
         for piece in layout.pieces:
-            size = SALT_BYTES if piece.kind == "salt" else getattr(forests[piece.key], sizes[piece.kind])
+            whole = {"salt": SALT_BYTES, "dense": DIGEST_BYTES}
+            size = getattr(forests[piece.key], sizes[piece.kind]) if piece.key else whole[piece.kind]
             assert piece.stop - piece.start == size
 
 
@@ -129,11 +131,21 @@ def test_a_bit_in_the_padding_of_selection_hints_is_found_wherever_it_is() -> No
             part[piece.stop - 1] ^= 1 << bit
 
 
-def test_a_task_without_sparse_blocks_has_empty_parts() -> None:
+def test_a_submission_begins_with_its_salt_and_ends_with_the_digest_of_what_is_dense() -> None:
+    for trees in Trees:
+        kinds_in_order = [piece.kind for piece in Layout.submission(task_of(), trees).pieces]
+        assert (kinds_in_order[0], kinds_in_order[-1]) == ("salt", "dense")
+        assert (kinds_in_order.count("salt"), kinds_in_order.count("dense")) == (1, 1)
+        sparse = Layout.submission(task_of(blocks=(Sparse("a", rows=99, select=9),)), trees)
+        assert "dense" not in kinds(sparse)
+
+
+def test_a_task_without_sparse_blocks_has_parts_without_trees() -> None:
     task = task_of(blocks=(Dense("d", size=3),))
-    for layout in layouts(task).values():
-        assert layout.size == 0
-        assert layout.split(memoryview(b"")) == {}
+    assert Layout.retrieval(task).size == 0
+    assert Layout.retrieval(task).split(memoryview(b"")) == {}
+    for trees in Trees:
+        assert Layout.submission(task, trees).size == SALT_BYTES + DIGEST_BYTES
 
 
 def test_shares_and_dense_parts(bits: int) -> None:
@@ -177,8 +189,8 @@ def test_riding_on_a_retrieval_s_trees_costs_one_tree_less() -> None:
 
 def test_a_session_s_later_rounds_cost_one_hint_per_bin_and_a_salt() -> None:
     task = task_of()
-    hints = sum(forest.hint_bytes + SALT_BYTES for _, forest in forests_of(task))
-    assert Layout.submission(task, Trees.SESSION).size == hints
+    hints = sum(forest.hint_bytes for _, forest in forests_of(task))
+    assert Layout.submission(task, Trees.SESSION).size == hints + SALT_BYTES + DIGEST_BYTES
 
 
 def test_sizes_do_not_depend_on_anything_but_the_task() -> None:

@@ -244,8 +244,7 @@ WIRE_FAULTS = {
     "seed of no length": (with_field(Retrieve | Submit, seed=b""), "length >= 16"),
     "another digest": (with_field(Retrieve | Submit, public_digest=bytes(32)), "you announced"),
     "query out of range": (with_field(Retrieve, query=9), "numbered from 1 to 8, not 9"),
-    "no digest of the dense share": (with_field(Submit, dense_digest=b""), "of the dense share"),
-    "no salt of the dense share": (with_field(Submit, dense_salt=b""), "of the dense share"),
+    "a digest of a proof where there is no bound": (with_field(Submit, bound_digest=bytes(32)), "the bound's proof"),
     "query unknown": (with_field(Submit, query=7), "retrieval 7.* is unknown"),
 }  # fmt: skip
 
@@ -260,8 +259,12 @@ async def test_a_malformed_request_ends_for_its_sender_alone(case, autojump_cloc
         await honest_round(network)
 
 
-@pytest.mark.parametrize("announced", [b"", bytes(32)], ids=["to nobody", "to both servers"])
-async def test_a_hint_names_its_part_to_the_server_that_is_not_its_carrier(announced, autojump_clock):
+@pytest.mark.parametrize(
+    ("announced", "says"),
+    [(b"", "length >= 32"), (bytes(32), "the public part that you sent does not have the digest that you announced")],
+    ids=["none", "another"],
+)
+async def test_a_hint_announces_its_part_as_a_submission_does(announced, says, autojump_clock):
     fixed, hook = msgspec.structs.replace(TASK, selection="fixed"), with_field(Hint, public_digest=announced)
     async with (
         simulate(fixed, model(), seed=8) as network,
@@ -269,7 +272,7 @@ async def test_a_hint_names_its_part_to_the_server_that_is_not_its_carrier(annou
     ):
         await take_part(mallory)
         await honest_round(network, "mallory")
-        with pytest.raises(RequestDeniedError, match="a hint names its public part to the server that is not"):
+        with pytest.raises(RequestDeniedError, match=says):
             await take_part(mallory)
 
 

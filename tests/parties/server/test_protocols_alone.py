@@ -184,7 +184,7 @@ async def test_a_round_that_both_have_closed_is_not_aborted(autojump_clock: trio
 @pytest.mark.parametrize(
     "message",
     [
-        Submit(round_id=b"", query=0, seed=bytes(16), commitments=BOTH, public_digest=key(3), dense_digest=b""),
+        Submit(round_id=b"", query=0, seed=bytes(16), commitments=BOTH, public_digest=key(3)),
         Hint(b"", key(1)),
     ],
 )

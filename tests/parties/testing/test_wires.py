@@ -73,7 +73,7 @@ def injected(*faults: Fault) -> Injector:
 
 
 def submission(round_id: bytes) -> Hint:
-    return Hint(round_id=round_id, session=b"", public_digest=b"", dense_digest=b"")
+    return Hint(round_id=round_id, session=b"", public_digest=b"")
 
 
 async def everything(stream: trio.abc.Stream) -> bytes:

@@ -59,12 +59,12 @@ CLIENT_MESSAGES: tuple[tuple[said.Message, bytes], ...] = (
     (said.Download(round_id=key(1), block="items", whole=True), b""),
     (
         said.Submit(
-            round_id=key(1), query=1, seed=bytes(16), commitments=PAIR, public_digest=key(2), dense_digest=key(3)
+            round_id=key(1), query=1, seed=bytes(16), commitments=PAIR, public_digest=key(2), bound_digest=key(3)
         ),
         bytes(50),
     ),
-    (said.Hint(key(1), key(2), dense_digest=key(3)), bytes(50)),
-    (said.Hint(key(1), key(2), bound_digest=key(3), bound_salt=bytes(16)), bytes(60)),
+    (said.Hint(key(1), key(2), key(3)), bytes(50)),
+    (said.Hint(key(1), key(2), key(3), bound_digest=key(3)), bytes(60)),
     (said.AskOutcome(key(1)), b""),
 )
 SERVER_MESSAGES: tuple[tuple[said.Message, bytes], ...] = (

@@ -92,8 +92,7 @@ HEADER = Header(
     seeds=(bytes(16), bytes(16)),
     commitments=(key(2), key(3)),
     public_digest=key(4),
-    dense_digest=b"",
-    dense_salt=b"",
+    bound_digest=b"",
 )
 SUBMISSIONS = (
     {"type": "ended", "config": CONFIG.canonical(), "digest": key(1), "mark": key(2)},
@@ -203,6 +202,7 @@ STORED = StoredSubmission(
     query=0,
     query_part=b"",
     part=public_digest(LAYOUT, BULK, tree_digest(LAYOUT, BULK)),
+    bind=key(5),
     dense=dense_digest(DENSE, bytes(16)),
 )
 ROUND = "round-00000003"

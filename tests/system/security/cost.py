@@ -21,7 +21,7 @@ from rich.table import Table
 from fsl_async import Ring, Sparse, Task, kernels
 from fsl_async.bin_count import planned
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
-from fsl_async.client.upload import submission_part
+from fsl_async.client.upload import submission_bulk
 from fsl_async.config import RoundConfig
 from fsl_async.geometry import geometry_of
 from fsl_async.server.aggregation import Aggregate, Submission
@@ -52,7 +52,7 @@ def planted(config: RoundConfig) -> ClientTrees:
 
 def submitted(config: RoundConfig) -> Submission:
     client_trees = planted(config)
-    data = memoryview(submission_part(config, "alice", client_trees, {}, Trees.OWN))
+    data = submission_bulk(config, "alice", client_trees, {}, Trees.OWN)[0]
     part = Part(Layout.submission(config.shape, Trees.OWN), data)
     commitments = client_trees.seeds.commitments(config.round_id(), "alice")
     return Submission("alice", client_trees.seeds.msk[0], commitments, client_trees.digest, part, part, memoryview(b""))

@@ -17,7 +17,7 @@ import numpy as np
 from fsl_async import Ring, Sparse, Task, kernels
 from fsl_async.bin_count import bins_of_round
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
-from fsl_async.client.upload import submission_part
+from fsl_async.client.upload import submission_bulk
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
 from fsl_async.derivation import expansion_keys, forest_roots, seed_commitment, tag_keys, tree_digest
 from fsl_async.digests import Domain, digest
@@ -130,11 +130,10 @@ class Forgery:
         """The bytes of the public part."""
         part = bytearray(self.part)
         for piece in self.layout.pieces:
-            grown = self.grown[piece.key]
             if piece.kind == "tree":
-                part[piece.start : piece.stop] = grown.words.tobytes()
+                part[piece.start : piece.stop] = self.grown[piece.key].words.tobytes()
             if piece.kind == "proof":
-                part[piece.start : piece.stop] = grown.corrections.tobytes()
+                part[piece.start : piece.stop] = self.grown[piece.key].corrections.tobytes()
         return bytes(part)
 
     def tree_digest(self) -> bytes:
@@ -282,7 +281,7 @@ class Workshop:
             index: (client_trees.rows[index], config.shape.ring.zeros(len(client_trees.rows[index]), block.width))
             for index, block in config.shape.sparse_blocks()
         }
-        part = submission_part(config, client, client_trees, updates, Trees.OWN)
+        part, _ = submission_bulk(config, client, client_trees, updates, Trees.OWN)
         pieces = Layout.submission(config.shape, Trees.OWN).split(memoryview(part))
         grown = {
             key: Grown.read(forest, pieces[key, "tree"], pieces[key, "proof"])

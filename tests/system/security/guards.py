@@ -328,10 +328,10 @@ GUARDS = (
     ),
     Guard(
         "bound in rounds: every proof has a salt of its own",
-        "fsl_async/client/bound.py",
-        "salt = randomness(SALT_BYTES)",
-        "salt = bytes(SALT_BYTES)",
-        (BOUND_ROUNDS,),
+        "parties/client/submission.py",
+        "fresh = randomness(SALT_BYTES) if",
+        "fresh = bytes(SALT_BYTES) if",
+        (PUT_BACK,),
     ),
     # trees
     Guard(
@@ -450,11 +450,11 @@ GUARDS = (
     Guard(
         "a dense mask hides one payload",
         UPLOAD,
-        "dense_mask(config.shape, client_trees.seeds.msk[1 - carrier], config.epoch, salt)",
-        'dense_mask(config.shape, client_trees.seeds.msk[1 - carrier], config.epoch, b"")',
+        "mask = dense_mask(config.shape, msk[1 - carrier], config.epoch, salt)",
+        'mask = dense_mask(config.shape, msk[1 - carrier], config.epoch, b"")',
         (REPETITION,),
     ),
-    Guard("a salt is nobody's to guess", UPLOAD, 'key=b"".join(client_trees.seeds.msk))', 'key=b"")', (REPETITION,)),
+    Guard("a salt is nobody's to guess", UPLOAD, 'key = b"".join(client_trees.seeds.msk)', 'key = b""', (REPETITION,)),
     Guard(
         "rows outside a union are left out in silence",
         SUBMITTING,
@@ -479,8 +479,8 @@ GUARDS = (
     Guard(
         "a mask hides one payload of rows that move plainly",
         UPLOAD,
-        '_salt(config, client_trees, b"dense", elements)',
-        '_salt(config, client_trees, b"dense", _dense(config.shape, dense, {}))',
+        "[*payloads.values(), elements], fresh)",
+        "[*payloads.values(), _dense(config.shape, dense, {})], fresh)",
         (REPETITION,),
     ),
     Guard(
@@ -1362,18 +1362,25 @@ GUARDS = (
         ("tests/parties/server/test_admission.py",),
     ),
     Guard(
-        "a hint names its part to the server that is not its carrier",
-        "parties/server/clients/submissions.py",
-        "if bool(message.public_digest) == (run.config.carrier(client) == run.server):",
-        "if False:",
-        ("tests/parties/client/test_bad_input.py",),
+        "a hint's part is the one that it announces",
+        "parties/server/clients/deposits.py",
+        "if same(wanted.announced, deposit.part):",
+        "if True:",
+        ("tests/parties/server/clients/test_deposits.py",),
     ),
     Guard(
-        "a dense share is named by a whole digest and has its salt",
+        "a dense share is the one whose digest is in the public part",
         "parties/server/clients/deposits.py",
-        "if (len(message.dense_salt), len(message.dense_digest)) != sizes:",
+        "if not same(dense_digest(dense, wanted.seed), deposit.dense):",
         "if False:",
-        ("tests/parties/client/test_bad_input.py",),
+        ("tests/parties/server/clients/test_deposits.py", EQUIVOCATION),
+    ),
+    Guard(
+        "a submission says the digest of a bound's proof exactly where the round has a bound",
+        "parties/server/clients/deposits.py",
+        "if len(message.bound_digest) != size:",
+        "if False:",
+        ("tests/parties/server/clients/test_deposits.py",),
     ),
 )
 

@@ -23,7 +23,7 @@ from fsl_async.protocols.machine import Event
 from fsl_async.protocols.ssa import transitions
 from fsl_async.randomness import Randomness
 from fsl_async.ring import Elements
-from fsl_async.wire.messages import Message, Proofs, Submit
+from fsl_async.wire.messages import Message, Proofs
 from fsl_async.wire.peer_lists import pack_digests, unpack_digests
 from parties import RequestDeniedError, SumRefusedError, simulate
 from tests.support.bounded import WEIGHT_LIES, with_weight_lies
@@ -244,17 +244,6 @@ async def test_a_part_that_was_not_committed_to_is_refused(
     async with simulate(bounded("exact"), ROUND, seed=seed) as network, network.client("mallory") as client:
         with pytest.raises(RequestDeniedError, match="does not match its digest"):
             await client.submit(update(0.25))
-
-
-async def test_every_proof_has_a_salt_of_its_own(seed: int, autojump_clock) -> None:
-    async with simulate(bounded("exact"), ROUND, seed=seed) as network:
-        for _ in range(2):
-            for name in ("alice", "bob"):
-                async with network.client(name) as client:
-                    await client.submit(update(0.25))
-            await network.finish_round()
-        salts = [notice.message.bound_salt for notice in network.transcript if isinstance(notice.message, Submit)]
-    assert (len(salts), len(set(salts))) == (8, 4)
 
 
 # ---- servers that lie

@@ -15,7 +15,7 @@ import trio
 from fsl_async.bin_count import planned
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import dense_digest, seed_commitment
-from fsl_async.digests import Domain, digest
+from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.protocols import epochs
 from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task
@@ -131,20 +131,18 @@ async def test_a_part_other_than_announced_to_its_carrier_is_not_forwarded(seed,
         await honest_round(network)
 
 
-@pytest.mark.parametrize("what", ["dense digest", "the other server's commitment"])
-async def test_different_submissions_at_the_two_servers_leave_the_roster(what, seed, autojump_clock):
+def other_commitment(request: Request, server: int) -> Request:
+    """The same request, but for the commitment to the other server's seed that one server is told."""
+    commitments = list(request.messages[server].commitments)
+    commitments[1 - server] = flipped(commitments[1 - server])
+    return told(request, server, commitments=tuple(commitments))
+
+
+async def test_different_submissions_at_the_two_servers_leave_the_roster(seed, autojump_clock):
     async with simulate(TASK, model(), seed) as network:
         config = await present(network)
         other = 1 - config.carrier(MALLORY)
-        honest = submission(config, MALLORY)
-        message = honest.messages[other]
-        commitments = list(message.commitments)
-        commitments[1 - other] = flipped(commitments[1 - other])
-        changes = {
-            "dense digest": {"dense_digest": flipped(message.dense_digest)},
-            "the other server's commitment": {"commitments": tuple(commitments)},
-        }
-        replies = await send(network, told(honest, other, **changes[what]))
+        replies = await send(network, other_commitment(submission(config, MALLORY), other))
         receipts = [reply.digest for reply in replies if isinstance(reply, Receipt)]
         assert len(set(receipts)) == 2
         await honest_round(network)
@@ -177,13 +175,29 @@ async def test_a_dense_share_that_is_not_the_announced_one_is_refused(seed, auto
         await honest_round(network)
 
 
+async def test_a_dense_share_that_is_not_the_one_of_the_public_part_is_refused(seed, autojump_clock):
+    """Both servers are told the digest of a part in which another dense share's digest stands."""
+    async with simulate(TASK, model(), seed) as network:
+        config = await present(network)
+        carrier, layout = config.carrier(MALLORY), Layout.submission(planned(TASK), Trees.OWN)
+        honest = submission(config, MALLORY)
+        lie = carrying(honest, flipped(honest.bulk[carrier], layout.size - 1))
+        announced = name_of(layout, lie.bulk[carrier][: layout.size])
+        lie = told(told(lie, 0, public_digest=announced), 1, public_digest=announced)
+        (reply,) = await send(network, lie, servers=(carrier,))
+        assert reason(reply) == "malformed"
+        assert "dense share" in reply.explanation
+        assert not any(type(note.message).__name__ == "Forward" for note in network.transcript)
+        await honest_round(network)
+
+
 async def test_the_same_part_with_other_words_is_a_conflict(seed, autojump_clock):
     async with simulate(TASK, model(), seed) as network:
         config = await present(network)
         other = 1 - config.carrier(MALLORY)
         honest = submission(config, MALLORY)
         first = await send(network, honest)
-        (reply,) = await send(network, told(honest, other, dense_digest=bytes(32)), servers=(other,))
+        (reply,) = await send(network, other_commitment(honest, other), servers=(other,))
         assert reason(reply) == "conflict"
         (entry,) = await evidence(network, other, "two-contents")
         assert entry.first == first[other].digest
@@ -242,10 +256,12 @@ async def test_a_submission_of_an_earlier_round_is_refused_and_bound_anew_fails_
 def to_carrier(request: Request, config: RoundConfig, name: str) -> Request:
     """The content for this client's carrier in this round, with a dense digest that fits."""
     bulk, carrier = request.bulk[0] or request.bulk[1], config.carrier(name)
-    dense = bulk[Layout.submission(planned(TASK), Trees.OWN).size :]
-    fitting = dense_digest(dense, request.messages[carrier].seed)
-    request = replace(request, bulk=(bulk, b"") if carrier == 0 else (b"", bulk))
-    return told(told(request, 0, dense_digest=fitting), 1, dense_digest=fitting)
+    layout = Layout.submission(planned(TASK), Trees.OWN)
+    public, dense = bulk[: layout.size - DIGEST_BYTES], bulk[layout.size :]
+    public += dense_digest(dense, request.messages[carrier].seed)
+    request = replace(request, bulk=(public + dense, b"") if carrier == 0 else (b"", public + dense))
+    announced = name_of(layout, public)
+    return told(told(request, 0, public_digest=announced), 1, public_digest=announced)
 
 
 async def test_a_submission_for_no_round_is_refused(seed, autojump_clock):
@@ -346,7 +362,7 @@ async def test_evidence_has_no_secrets(seed, autojump_clock):
         config = await present(network)
         first, second = submission(config, MALLORY, 1), submission(config, MALLORY, 2)
         carrier = config.carrier(MALLORY)
-        await send(network, told(first, 1 - carrier, dense_digest=bytes(32)))
+        await send(network, other_commitment(first, 1 - carrier))
         await send(network, second, servers=(carrier,))
         await honest_round(network)
         secrets = [message.seed for request in (first, second) for message in request.messages]

@@ -15,7 +15,7 @@ import trio
 
 from fsl_async import Dense, Ring, RingIntegers, Sparse, Task
 from fsl_async.client.planting import MasterSeeds, plant
-from fsl_async.client.upload import dense_shares, retrieval_part, submission_part
+from fsl_async.client.upload import retrieval_part, submission_bulk
 from fsl_async.derivation import dense_mask
 from fsl_async.digests import Domain
 from fsl_async.errors import FslError
@@ -270,15 +270,17 @@ def gathered(security: str, bits: int, seed: int) -> dict[str, bytes]:
     for _ in range(120):
         client_trees = plant(config, {0: rows}, MasterSeeds.fresh(rng.bytes), rng.bytes)
         ones = task.ring.encode(RingIntegers(np.ones((6, blocks[0].width), dtype=np.int64)), 2**20, "ones")
-        part = submission_part(config, "alice", client_trees, {0: (rows, ones)}, Trees.OWN)
+        head = task.ring.encode(RingIntegers(np.full(64, 5)), 2**20, "head")
+        part, share = submission_bulk(config, "alice", client_trees, {0: (rows, ones)}, Trees.OWN, {0: head})
         pieces = Layout.submission(task, Trees.OWN).split(memoryview(part))
         for key, _ in forests_of(task):
             add("correction words", bytes(pieces[key, "tree"]))
             add("hints", bytes(pieces[key, "hint"]))
             if security == "verified":
                 add("tag corrections", bytes(pieces[key, "proof"]))
-        head = task.ring.encode(RingIntegers(np.full(64, 5)), 2**20, "head")
-        add("dense shares", dense_shares(config, client_trees, 0, {0: head})[0])
+        add("dense shares", share)
+        add("salts", bytes(pieces[None, "salt"]))
+        add("digests of dense shares", bytes(pieces[None, "dense"]))
         retrieval = Part(Layout.retrieval(task), memoryview(retrieval_part(config, client_trees)))
         select = retrieval.layout.split(retrieval.data)[ForestKey(0, 0), "select"]
         if select:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ import pytest
 from fsl_async import BoundExceededError, FslError, Task
 from fsl_async.bin_count import planned
 from fsl_async.bounds import private_digest, terms_of
-from fsl_async.client.bound import BoundPart, bound_part
+from fsl_async.client.bound import bound_part
 from fsl_async.digests import DIGEST_BYTES
 from fsl_async.learning import clipped
 from fsl_async.wire.messages import Message, Proofs
@@ -33,25 +32,26 @@ EITHER = pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
 LARGE = {"items": ([7, 9], np.full((2, 2), 60)), "head": np.zeros(3, np.int64)}
 """Its norm is 120."""
 
-Cheat = Callable[..., BoundPart]
+Cheat = Callable[..., tuple[bytes, bytes]]
+"""Makes a private part, and its digest."""
 
 
 def small_of(update: dict[str, Any]) -> dict[str, Any]:
     return {name: np.zeros_like(elements) for name, elements in update.items()}
 
 
-def proof_of_less(config, update, msk, carrier, bound_to, randomness) -> BoundPart:
+def proof_of_less(config, update, msk, carrier, bind, randomness) -> tuple[bytes, bytes]:
     """A sound proof, of zeros instead of the update."""
-    return bound_part(config, small_of(update), msk, carrier, bound_to, randomness)
+    return bound_part(config, small_of(update), msk, carrier, bind, randomness)
 
 
 def changed(change: Callable[[bytearray], bytes | bytearray]) -> Cheat:
     """A sound proof of less, changed by the client, with the digest of what is sent."""
 
-    def cheat(config, update, msk, carrier, bound_to, randomness) -> BoundPart:
-        made = proof_of_less(config, update, msk, carrier, bound_to, randomness)
-        private = bytes(change(bytearray(made.private)))
-        return replace(made, private=private, digest=private_digest(private, msk[carrier]))
+    def cheat(config, update, msk, carrier, bind, randomness) -> tuple[bytes, bytes]:
+        made, _ = proof_of_less(config, update, msk, carrier, bind, randomness)
+        private = bytes(change(bytearray(made)))
+        return private, private_digest(private, msk[carrier])
 
     return cheat
 
@@ -66,14 +66,14 @@ def an_element_is_another(private: bytearray) -> bytearray:
     return private
 
 
-def of_another_binding(config, update, msk, carrier, bound_to, randomness) -> BoundPart:
+def of_another_binding(config, update, msk, carrier, bind, randomness) -> tuple[bytes, bytes]:
     """As in another round, for another client, or with hints changed later: all of them are in the binding."""
-    return bound_part(config, small_of(update), msk, carrier, lambda salt: flipped(bound_to(salt)), randomness)
+    return bound_part(config, small_of(update), msk, carrier, flipped(bind), randomness)
 
 
-def of_the_other_carrier(config, update, msk, carrier, bound_to, randomness) -> BoundPart:
-    made = bound_part(config, small_of(update), msk, 1 - carrier, bound_to, randomness)
-    return replace(made, digest=private_digest(made.private, msk[carrier]))
+def of_the_other_carrier(config, update, msk, carrier, bind, randomness) -> tuple[bytes, bytes]:
+    private, _ = bound_part(config, small_of(update), msk, 1 - carrier, bind, randomness)
+    return private, private_digest(private, msk[carrier])
 
 
 CHEATS: dict[str, Cheat] = {
@@ -86,9 +86,9 @@ CHEATS: dict[str, Cheat] = {
 
 MALFORMED: dict[str, tuple[Cheat, str]] = {
     "too long": (changed(lambda private: private + b"\0"), "the task implies"),
-    "nothing": (lambda *_: BoundPart(), "a salt of 16 bytes and a digest of 32 expected"),
+    "nothing": (lambda *_: (b"", b""), "a digest of 32 bytes expected of the bound's proof"),
     "another digest": (
-        lambda *of: replace(proof_of_less(*of), digest=bytes(DIGEST_BYTES)),
+        lambda *of: (proof_of_less(*of)[0], bytes(DIGEST_BYTES)),
         "does not match its digest",
     ),
 }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import trio
 
-from fsl_async.wire.public_part import Layout, Trees
+from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees
 from parties import Client, Network, RequestDeniedError, simulate
 from parties.client.setup import ClientSetup
 from parties.client.state import ClientState, Pending
@@ -37,6 +37,10 @@ async def drafted(client: Client, values: float) -> Draft:
     return state.submission.draft
 
 
+def salt(draft: Draft) -> bytes:
+    return bytes(draft.part[:SALT_BYTES])
+
+
 def hints(draft: Draft) -> np.ndarray:
     pieces = Layout.submission(draft.config.shape, draft.header.trees).split(memoryview(draft.part))
     return np.concatenate([np.frombuffer(piece, "<u8") for (_, kind), piece in pieces.items() if kind == "hint"])
@@ -56,8 +60,10 @@ async def test_outside_a_session_a_client_put_back_submits_on_trees_of_its_own(a
     assert not set(first.header.seeds) & set(second.header.seeds)
 
 
-async def test_in_a_session_other_values_have_other_masks(autojump_clock):
-    task = msgspec.structs.replace(TASK, selection="fixed")
+@pytest.mark.parametrize("bound", [None, 100.0], ids=["", "bounded"])
+async def test_in_a_session_other_values_have_other_masks(bound, autojump_clock):
+    """Where a bound is proved, so has a second proof of the same values: its masks must hide nothing twice."""
+    task = msgspec.structs.replace(TASK, selection="fixed", bound=bound)
     async with simulate(task, model(), seed=1) as network:
         store = MemoryStore()
         async with (
@@ -79,7 +85,8 @@ async def test_in_a_session_other_values_have_other_masks(autojump_clock):
     unit = int(task.ring.encode(np.ones(1), task.largest_integer).reshape(-1)[0])
     differences = hints(second) - hints(first)
     assert not np.isin(differences, np.array([0, unit, -unit % 2**64], dtype=np.uint64)).any()
-    assert bytes(again.part) == bytes(first.part)
+    assert (bytes(again.part) == bytes(first.part)) == (bound is None)
+    assert (salt(again) == salt(first)) == (bound is None)
 
 
 async def replaced_session(network: Network, setup: ClientSetup, *others: Client) -> MemoryStore:

@@ -15,7 +15,7 @@ from msgspec.structs import replace as replaced
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.bin_count import planned
 from fsl_async.client.planting import MasterSeeds
-from fsl_async.client.upload import dense_shares, submission_part
+from fsl_async.client.upload import submission_bulk
 from fsl_async.config import BlockModel
 from fsl_async.union import UnionBlock
 from fsl_async.wire.public_part import Layout, Trees, forests_of
@@ -36,10 +36,10 @@ def round_() -> Round:
     return Round(TASK, model, seed=5)
 
 
-def hints(round_: Round, client_trees, value: int, trees: Trees = Trees.SESSION) -> dict[str, np.ndarray]:
-    """Salts and hints of a submission of one value in every row."""
+def hints(round_: Round, client_trees, value: int, trees: Trees = Trees.SESSION, **also) -> dict[str, np.ndarray]:
+    """Salt and hints of a submission of one value in every row."""
     elements = TASK.ring.encode(np.full((len(ROWS), 2), value), TASK.largest_integer)
-    part = submission_part(round_.config, "ada", client_trees, {0: (ROWS, elements)}, trees)
+    part, _ = submission_bulk(round_.config, "ada", client_trees, {0: (ROWS, elements)}, trees, **also)
     found = {"salt": [], "hint": []}
     for (_, kind), piece in Layout.submission(planned(TASK), trees).split(memoryview(part)).items():
         found.setdefault(kind, []).append(np.frombuffer(piece, np.uint8))
@@ -63,12 +63,33 @@ def test_the_same_values_on_the_same_trees_are_the_same_bytes(round_: Round) -> 
     assert all(np.array_equal(first[kind], second[kind]) for kind in ("salt", "hint"))
 
 
+def head(value: int) -> dict[int, np.ndarray]:
+    return {0: TASK.ring.encode(np.full(8, value), TASK.largest_integer)}
+
+
+def share(config, client_trees, dense, plain) -> np.ndarray:
+    """The carrier's share of a submission that changes no row of a tree."""
+    found = submission_bulk(config, "ada", client_trees, {}, Trees.SESSION, dense, plain)[1]
+    return np.frombuffer(found, "<u8")
+
+
+def test_the_same_rows_beside_other_dense_values_are_hidden_by_other_masks(round_: Round) -> None:
+    """One salt serves all: it tells whether everything is the same, and nothing of what is not."""
+    client_trees = round_.plant({"words": ROWS})
+    first, second = (hints(round_, client_trees, 1, dense=head(value)) for value in (1, 2))
+    assert not np.array_equal(first["salt"], second["salt"])
+    assert not np.isin(first["hint"].view("<u8") - second["hint"].view("<u8"), np.uint64(0)).any()
+
+
+def test_random_bytes_make_the_salt_of_the_same_values_another(round_: Round) -> None:
+    client_trees = round_.plant({"words": ROWS})
+    salts = [hints(round_, client_trees, 1, fresh=fresh)["salt"].tobytes() for fresh in (b"", bytes(16), b"\x01" * 16)]
+    assert len(set(salts)) == 3
+
+
 def test_dense_values_too(round_: Round) -> None:
     client_trees = round_.plant({"words": ROWS})
-    shares = []
-    for value in (1, 2, 1):
-        dense = {0: TASK.ring.encode(np.full(8, value), TASK.largest_integer)}
-        shares.append(np.frombuffer(dense_shares(round_.config, client_trees, 0, dense)[0], "<u8"))
+    shares = [share(round_.config, client_trees, head(value), {}) for value in (1, 2, 1)]
     assert np.array_equal(shares[0], shares[2])
     assert not np.isin(shares[1] - shares[0], np.array([0, 1], dtype=np.uint64)).any()
 
@@ -78,11 +99,10 @@ def test_values_of_rows_that_move_plainly_too(round_: Round) -> None:
     client_trees = round_.plant({"words": ROWS})
     union, plain_model = (UnionBlock("words", 3, bytes(32)),), (BlockModel("words", "f4", bytes(32)),)
     config = replaced(round_.config, union=union, bins=(0,), plain=plain_model)
-    dense = {0: TASK.ring.encode(np.full(8, 1), TASK.largest_integer)}
     shares = []
     for value in (1, 2, 1):
         plain = {0: TASK.ring.encode(np.full(6, value), TASK.largest_integer)}
-        shares.append(np.frombuffer(dense_shares(config, client_trees, 0, dense, plain)[0], "<u8"))
+        shares.append(share(config, client_trees, head(1), plain))
     assert len(shares[0]) == 8 + 6
     assert np.array_equal(shares[0], shares[2])
     assert not np.isin(shares[1] - shares[0], np.array([0, 1], dtype=np.uint64)).any()
@@ -95,5 +115,3 @@ def test_a_salt_cannot_be_found_from_one_server_s_seed_and_a_guess_of_the_values
     seeds[server] = bytes(16)
     other = replace(client_trees, seeds=MasterSeeds((seeds[0], seeds[1])))
     assert not np.array_equal(hints(round_, client_trees, 1)["salt"], hints(round_, other, 1)["salt"])
-    dense = {0: TASK.ring.encode(np.full(8, 1), TASK.largest_integer)}
-    assert dense_shares(round_.config, client_trees, 0, dense)[1] != dense_shares(round_.config, other, 0, dense)[1]

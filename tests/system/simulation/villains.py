@@ -1,7 +1,7 @@
 """Malicious clients for trials: each takes part like an honest one, except in one thing.
 
     malformed trees                     those of `tests.system.security.malformations`, in tasks with verified security
-    different data for each server      commitments, dense digests, announced parts; a submission to one of them alone
+    different data for each server      commitments, bound digests, announced parts; a submission to one of them alone
     false proofs of a bound             another element, salt or digest, in tasks with a bound
     false weights                       below 0, or above the largest, in tasks with a bound that weigh their clients
     more than one submission            a second content, the same again and again
@@ -26,14 +26,14 @@ from fsl_async import Task
 from fsl_async.bounds import private_digest
 from fsl_async.client.upload import SparseUpdate
 from fsl_async.config import RoundConfig
-from fsl_async.derivation import dense_digest, public_digest, submission_digest, tree_digest
+from fsl_async.derivation import binding, dense_digest, public_digest, submission_digest, tree_digest
 from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import ChannelError, FslError
 from fsl_async.protocols import client as protocol
 from fsl_async.protocols.entry import Leave
 from fsl_async.ring import Elements, RingIntegers
 from fsl_async.wire.messages import Receipt
-from fsl_async.wire.public_part import Layout, Trees, dense_bytes, forests_of
+from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees, dense_bytes, forests_of
 from parties.client.client import Client
 from parties.client.setup import ClientSetup
 from parties.client.submission import Draft
@@ -210,31 +210,24 @@ def _forgery(draft: Draft) -> Forgery:
 
 def _bound(client: _Spoiler, draft: Draft, forgery: Forgery) -> Draft:
     """The draft that a forgery makes, all its digests right."""
-    part, tree = forgery.public_part(), forgery.tree_digest()
-    public = public_digest(forgery.layout, part, tree)
+    part, tree = bytearray(forgery.public_part()), forgery.tree_digest()
     header, carrier = draft.header, draft.config.carrier(draft.client)
     dense, private = _own_bulk(draft)
-    of_dense = dense_digest(dense, forgery.msk[carrier])
+    if dense:
+        part[-DIGEST_BYTES:] = dense_digest(dense, forgery.msk[carrier])
+    public = public_digest(forgery.layout, part, tree)
     of_bound = private_digest(private, forgery.msk[carrier]) if private else b""
-    name = submission_digest(
-        draft.config.round_id(),
-        client.setup.identity.public.digest(),
-        public,
-        tree,
-        forgery.commitments,
-        header.dense_salt + of_dense,
-        header.bound_salt + of_bound,
-    )
+    identity = client.setup.identity.public.digest()
+    bind = binding(draft.config.round_id(), identity, public, tree, forgery.commitments)
     header = msgspec.structs.replace(
         header,
-        digest=name,
+        digest=submission_digest(bind, of_bound),
         seeds=forgery.msk,
         commitments=forgery.commitments,
         public_digest=public,
-        dense_digest=of_dense,
         bound_digest=of_bound,
     )
-    return replace(draft, header=header, part=part)
+    return replace(draft, header=header, part=bytes(part))
 
 
 def _own_bulk(draft: Draft) -> tuple[memoryview, memoryview]:
@@ -248,7 +241,7 @@ def _own_bulk(draft: Draft) -> tuple[memoryview, memoryview]:
 
 def _where_bounded(spoil: Spoil) -> Spoil:
     """In a round that finds a union nothing is bounded: there another part is announced."""
-    return lambda client, draft: (spoil if draft.header.bound_salt else _another_part_announced)(client, draft)
+    return lambda client, draft: (spoil if draft.header.bound_digest else _another_part_announced)(client, draft)
 
 
 def _another_element(client: _Spoiler, draft: Draft) -> Sent:
@@ -257,8 +250,8 @@ def _another_element(client: _Spoiler, draft: Draft) -> Sent:
 
 
 def _of_another_salt(client: _Spoiler, draft: Draft) -> Sent:
-    """The masks are others than the proof was made for."""
-    spoiled = _with_header(draft, bound_salt=client.chance.bytes(16))
+    """The masks are others than the proof was made for, and the hints."""
+    spoiled = _of_salt(draft, client.chance.bytes(SALT_BYTES))
     yield from ((server, spoiled) for server in (0, 1))
 
 
@@ -305,10 +298,11 @@ def _other_commitments(client: _Spoiler, draft: Draft) -> Sent:
         yield server, _with_header(draft, commitments=tuple(commitments))
 
 
-def _another_dense_digest(client: _Spoiler, draft: Draft) -> Sent:
-    carrier = draft.config.carrier(draft.client)
-    yield carrier, draft
-    yield 1 - carrier, _with_header(draft, dense_digest=client.chance.bytes(DIGEST_BYTES))
+def _another_dense_share(client: _Spoiler, draft: Draft) -> Sent:
+    """The share is not that whose digest stands in the public part."""
+    shares = bytearray(draft.shares)
+    shares[0] ^= 1
+    yield from ((server, replace(draft, shares=bytes(shares))) for server in (0, 1))
 
 
 def _another_part_announced(client: _Spoiler, draft: Draft) -> Sent:
@@ -341,7 +335,7 @@ def _as_it_is(client: _Spoiler, draft: Draft) -> Sent:
 
 def _two_contents(client: _Spoiler, draft: Draft) -> Sent:
     """To both servers one after the other, in opposite orders."""
-    changed = _another_part(draft) if draft.part else _other_shares(draft)
+    changed = _of_salt(draft, client.chance.bytes(SALT_BYTES))
     first, second = client.chance.permutation(2)
     yield int(first), draft
     yield int(second), changed
@@ -349,20 +343,11 @@ def _two_contents(client: _Spoiler, draft: Draft) -> Sent:
     yield int(second), draft
 
 
-def _another_part(draft: Draft) -> Draft:
-    layout, part = Layout.submission(draft.config.shape, draft.header.trees), bytearray(draft.part)
-    part[-1] ^= 1
+def _of_salt(draft: Draft, salt: bytes) -> Draft:
+    """The draft with another salt, which its public digest covers."""
+    layout, part = Layout.submission(draft.config.shape, draft.header.trees), salt + bytes(draft.part)[SALT_BYTES:]
     public = public_digest(layout, part, tree_digest(layout, part))
-    return replace(_with_header(draft, public_digest=public), part=bytes(part))
-
-
-def _other_shares(draft: Draft) -> Draft:
-    """Where all blocks move plainly there is no public part."""
-    dense, private = _own_bulk(draft)
-    changed = bytearray(dense)
-    changed[-1] ^= 1
-    digest = dense_digest(changed, draft.header.seeds[draft.config.carrier(draft.client)])
-    return replace(_with_header(draft, dense_digest=digest), shares=bytes(changed) + bytes(private))
+    return replace(_with_header(draft, public_digest=public), part=part)
 
 
 def _again_and_again(client: _Spoiler, draft: Draft) -> Sent:
@@ -374,7 +359,7 @@ VILLAINIES: dict[str, Villainy] = {
     **{kind.name: Villainy(_malformed(kind), verified=True) for kind in MALFORMATIONS},
     "a tree that does not count once": Villainy(_false_count, counted=True),
     "other commitments to each server": Villainy(_other_commitments),
-    "another dense digest to one server": Villainy(_another_dense_digest, dense=True),
+    "a dense share of another digest": Villainy(_another_dense_share, dense=True),
     "another element in the proof of a bound": Villainy(_where_bounded(_another_element), bounded=True),
     "another salt of the proof of a bound": Villainy(_where_bounded(_of_another_salt), bounded=True),
     "another digest of a bound's proof to one server": Villainy(_where_bounded(_another_bound_digest), bounded=True),

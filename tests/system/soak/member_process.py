@@ -230,7 +230,7 @@ class Member:
     def _watch(self, sender: str, receiver: str, message: Message, bulk: int) -> None:
         """Hears of every message before it leaves."""
         if isinstance(message, Submit | Hint):
-            content = (message.public_digest + message.dense_digest).hex()
+            content = message.public_digest.hex()
             [plan] = self._open_plans
             sent = Sent(update=plan.update, server=receiver, round_id=message.round_id.hex(), content=content)
             self.ledger.note(sent)

@@ -6,6 +6,8 @@ import pytest
 
 from fsl_async.bin_count import bins_of_round
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
+from fsl_async.derivation import dense_digest
+from fsl_async.digests import DIGEST_BYTES
 from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task
 from fsl_async.wire.messages import Hint
@@ -71,11 +73,12 @@ async def test_a_submission_s_bulk_lies_under_its_digests(config):
     blobs, depositor = desk(ThreadLane(1))
     deposit = await depositor.take(wanted, bulk)
     layout = Layout.submission(config.shape, Trees.OWN)
-    assert (deposit.part, deposit.size) == (message.public_digest, layout.size)
+    assert deposit.part == message.public_digest
+    assert deposit.dense == bytes(bulk[: layout.size][-DIGEST_BYTES:])
     folder = f"round-{config.number:08}"
     assert await content_of(blobs) == {
         f"{folder}/parts/anna/submit-0/{message.public_digest.hex()}": bytes(bulk[: layout.size]),
-        f"{folder}/dense/anna/{message.dense_digest.hex()}": bytes(bulk[layout.size :]),
+        f"{folder}/dense/anna/{deposit.dense.hex()}": bytes(bulk[layout.size :]),
     }
     assert await depositor.take(wanted, bulk) == deposit  # a repeat
 
@@ -90,15 +93,20 @@ async def test_a_retrieval_s_bulk_lies_under_its_digest(config):
     ]
 
 
-async def test_a_hint_to_its_carrier_announces_nothing_and_is_named_by_what_came(config):
+async def test_a_hint_s_bulk_is_taken_as_a_submission_s_is(config):
     message, bulk = of_carrier(config, submission(config, CLIENT))
-    layout = Layout.submission(config.shape, Trees.SESSION)
-    hint = Hint(message.round_id, b"", b"", message.dense_digest, message.dense_salt)
-    part = memoryview(bytes(layout.size) + bytes(bulk[-dense_bytes(config.shape) :]))
+    layout, size = Layout.submission(config.shape, Trees.SESSION), dense_bytes(config.shape)
+    share = bytes(bulk[-size:])
+    part = memoryview(bytes(layout.size - DIGEST_BYTES) + dense_digest(share, message.seed))
+    hint = Hint(message.round_id, bytes(DIGEST_BYTES), name_of(layout, part))
     blobs, depositor = desk()
-    deposit = await depositor.take(Wanted.of(config, CLIENT, hint, message.seed), part)
-    assert deposit == Deposit(name_of(layout, part[: layout.size]), b"", layout.size)
+    deposit = await depositor.take(Wanted.of(config, CLIENT, hint, message.seed), memoryview(bytes(part) + share))
+    assert deposit == Deposit(hint.public_digest, b"", dense_digest(share, message.seed))
     assert len(await blobs.names("")) == 2
+    other = msgspec.structs.replace(hint, public_digest=bytes(DIGEST_BYTES))
+    blobs, depositor = desk()
+    await depositor.take(Wanted.of(config, CLIENT, other, message.seed), memoryview(bytes(part) + share))
+    assert await blobs.names("") == []
 
 
 async def test_another_part_than_was_announced_is_named_and_not_put(config):
@@ -144,12 +152,23 @@ async def test_padding_that_is_not_zero_is_refused():
     assert await blobs.names("") == []
 
 
-async def test_salts_of_another_size_are_refused_before_any_bulk(config):
+async def test_a_bound_s_digest_that_the_round_does_not_imply_is_refused_before_any_bulk(config):
     message, _ = of_carrier(config, submission(config, CLIENT))
-    for wrong in ({"dense_salt": b""}, {"dense_digest": b""}, {"bound_salt": b"1" * 16}, {"bound_digest": b"1" * 32}):
-        changed = msgspec.structs.replace(message, **wrong)
-        with pytest.raises(RequestRefusedError):
-            Wanted.of(config, CLIENT, changed, message.seed)
+    changed = msgspec.structs.replace(message, bound_digest=b"1" * 32)
+    with pytest.raises(RequestRefusedError, match="a digest of 0 bytes expected of the bound's proof"):
+        Wanted.of(config, CLIENT, changed, message.seed)
+
+
+async def test_a_part_whose_digest_of_the_dense_share_is_another_is_refused(config):
+    """Though the public part is the one announced: the digest in it is not that of the share."""
+    message, bulk = of_carrier(config, submission(config, CLIENT))
+    layout, other = Layout.submission(config.shape, Trees.OWN), memoryview(bytearray(bulk))
+    other[layout.size - 1] ^= 1
+    fitting = msgspec.structs.replace(message, public_digest=name_of(layout, other[: layout.size]))
+    blobs, depositor = desk()
+    with pytest.raises(RequestRefusedError, match="dense share does not match its digest in the public part"):
+        await depositor.take(Wanted.of(config, CLIENT, fitting, message.seed), other)
+    assert await blobs.names("") == []
 
 
 def test_the_seed_is_not_printed(config):
