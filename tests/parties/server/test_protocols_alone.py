@@ -185,7 +185,7 @@ async def test_a_round_that_both_have_closed_is_not_aborted(autojump_clock: trio
     "message",
     [
         Submit(round_id=b"", query=0, seed=bytes(16), commitments=BOTH, public_digest=key(3)),
-        Hint(b"", key(1)),
+        Hint(b"", key(1), key(3)),
     ],
 )
 async def test_a_submission_to_a_round_of_retrievals_is_refused(message: Any) -> None:

@@ -218,7 +218,7 @@ async def test_a_client_without_a_valid_proof_is_left_out_and_told_so():
         bulk = bytearray(decode(data, FromClient, "the test").bulk)
         if bulk:
             layout = Layout.submission(planned(TASK), Trees.RETRIEVAL if message.query else Trees.OWN)
-            bulk[layout.size - 1] ^= 1  # the part ends with the proofs
+            bulk[next(piece.start for piece in layout.pieces if piece.kind == "proof")] ^= 1
             announced.append(name_of(layout, bulk[: layout.size]))
             ready.set()
         await ready.wait()

@@ -107,6 +107,7 @@ async def enter(records: RoundRecords, client: str, dense: bytes = b"") -> None:
         query=0,
         query_part=b"",
         part=named(content(NUMBERS[client])),
+        bind=key(13),
         dense=dense,
     )
     await records.store.commit(*records.submission_changes(stored))
