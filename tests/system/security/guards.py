@@ -132,7 +132,7 @@ GUARDS = (
     Guard(
         "each record of a message but its last is full",
         "transport/records.py",
-        "if not last and len(body) < _BODY_SIZE:",
+        "if record != size + 1 + TAG_SIZE:",
         "if False:",
         (RECORDS,),
     ),
@@ -381,9 +381,9 @@ GUARDS = (
     Guard(
         "a dense share is the announced one",
         DEPOSITS,
-        'if wanted.key.purpose == "submit" and not same(',
-        "if False and not same(",
-        (EQUIVOCATION, "tests/parties/client/test_bad_input.py"),
+        "if not same(dense_digest(dense, wanted.seed), deposit.dense):",
+        "if False:",
+        (EQUIVOCATION, "tests/parties/server/clients/test_deposits.py"),
     ),
     Guard(
         "both halves of a request agree", ASSEMBLY, "if same(announced, received) else", "if True else", (EQUIVOCATION,)
@@ -412,22 +412,22 @@ GUARDS = (
     Guard(
         "a submission covers the proof of its bound",
         DERIVATION,
-        "tree, *commitments, dense, *of_bound)",
-        "tree, *commitments, dense)",
+        "return digest(Domain.SUBMISSION, bind, bound)",
+        "return digest(Domain.SUBMISSION, bind)",
         (BOUNDED,),
     ),
     Guard(
-        "a submission covers the dense share",
+        "a public part covers the digest of the dense share",
         DERIVATION,
-        "identity, public, tree, *commitments, dense, *of_bound)",
-        "identity, public, tree, *commitments, *of_bound)",
-        (EQUIVOCATION,),
+        'pieces.items() if kind != "tree"))',
+        'pieces.items() if kind not in ("tree", "dense")))',
+        ("tests/fsl_async/client/test_planting.py",),
     ),
     Guard(
         "a submission covers both seeds",
         DERIVATION,
-        "identity, public, tree, *commitments, dense, *of_bound)",
-        "identity, public, tree, dense, *of_bound)",
+        "return digest(Domain.BINDING, round_id, identity, public, tree, *commitments)",
+        "return digest(Domain.BINDING, round_id, identity, public, tree)",
         (EQUIVOCATION,),
     ),
     Guard("an epoch has one hint", SESSION, "if event.hint != state.hint:", "if False:", (EQUIVOCATION,)),
@@ -485,7 +485,7 @@ GUARDS = (
     ),
     Guard(
         "who moves rows plainly in a verified task can change no more of them",
-        "fsl_async/union.py",
+        "fsl_async/bin_count.py",
         'if task.verified or task.selection == "fixed":',
         'if task.selection == "fixed":',
         ("tests/fsl_async/test_union.py", PLAIN),
@@ -1367,13 +1367,6 @@ GUARDS = (
         "if same(wanted.announced, deposit.part):",
         "if True:",
         ("tests/parties/server/clients/test_deposits.py",),
-    ),
-    Guard(
-        "a dense share is the one whose digest is in the public part",
-        "parties/server/clients/deposits.py",
-        "if not same(dense_digest(dense, wanted.seed), deposit.dense):",
-        "if False:",
-        ("tests/parties/server/clients/test_deposits.py", EQUIVOCATION),
     ),
     Guard(
         "a submission says the digest of a bound's proof exactly where the round has a bound",

@@ -279,8 +279,7 @@ def gathered(security: str, bits: int, seed: int) -> dict[str, bytes]:
             if security == "verified":
                 add("tag corrections", bytes(pieces[key, "proof"]))
         add("dense shares", share)
-        add("salts", bytes(pieces[None, "salt"]))
-        add("digests of dense shares", bytes(pieces[None, "dense"]))
+        add("salts and digests", bytes(pieces[None, "salt"]) + bytes(pieces[None, "dense"]))
         retrieval = Part(Layout.retrieval(task), memoryview(retrieval_part(config, client_trees)))
         select = retrieval.layout.split(retrieval.data)[ForestKey(0, 0), "select"]
         if select:
@@ -303,9 +302,9 @@ def run(jobs) -> None:
 @pytest.mark.parametrize("security", ["verified", "semi-honest"])
 def test_what_a_server_gets_looks_like_chance(security: str, bits: int, seed: int) -> None:
     found = gathered(security, bits, seed)
-    assert len(found) == 5 + (security == "verified") + (security == "semi-honest" and bits == 32)
+    assert len(found) == 6 + (security == "verified") + (security == "semi-honest" and bits == 32)
     for kind, data in found.items():
-        row = 1 if kind.split()[0] in ("right", "selection", "answers") else bits // 8
+        row = 1 if kind.split()[0] in ("right", "selection", "answers", "salts") else bits // 8
         assert len(data) > 5000, kind
         assert looks_random(data, row), f"{kind}: χ² {chi_square(data):.1f} σ, bits {monobits(data, row):.1f} σ"
 

@@ -60,7 +60,7 @@ async def test_outside_a_session_a_client_put_back_submits_on_trees_of_its_own(a
     assert not set(first.header.seeds) & set(second.header.seeds)
 
 
-@pytest.mark.parametrize("bound", [None, 100.0], ids=["", "bounded"])
+@pytest.mark.parametrize("bound", [None, 32.0], ids=["", "bounded"])
 async def test_in_a_session_other_values_have_other_masks(bound, autojump_clock):
     """Where a bound is proved, so has a second proof of the same values: its masks must hide nothing twice."""
     task = msgspec.structs.replace(TASK, selection="fixed", bound=bound)

@@ -139,7 +139,7 @@ async def test_two_signed_outcomes_that_differ_are_no_leave_to_repeat(autojump_c
         await goes_on(network, carol)
 
 
-@pytest.mark.parametrize("reason", ["conflict", "malformed", "limit", "no-session", "aborted", "busy"])
+@pytest.mark.parametrize("reason", ["conflict", "malformed", "limit", "no-session", "busy"])
 async def test_a_refusal_of_what_has_left_leaves_its_end_open(reason: str, autojump_clock: trio.abc.Clock) -> None:
     async with lied_to(refusing(reason)) as (network, carol, sent):
         error = await ended_with(network, carol)
