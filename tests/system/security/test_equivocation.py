@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from fsl_async.bin_count import planned
+from fsl_async.client import upload
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import dense_digest, seed_commitment
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
@@ -20,7 +21,7 @@ from fsl_async.protocols import epochs
 from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task
 from fsl_async.wire.messages import Message, Receipt, Refused
-from fsl_async.wire.public_part import Layout, Trees
+from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees
 from parties import simulate
 from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.replies import ContradictionError
@@ -189,6 +190,14 @@ async def test_a_dense_share_that_is_not_the_one_of_the_public_part_is_refused(s
         assert "dense share" in reply.explanation
         assert not any(type(note.message).__name__ == "Forward" for note in network.transcript)
         await honest_round(network)
+
+
+async def test_clients_that_all_use_one_salt_are_counted_as_any_other(seed, autojump_clock, monkeypatch):
+    """It is their own values that they hide badly: nobody else's sum is another."""
+    monkeypatch.setattr(upload, "_salt", lambda *of: bytes(SALT_BYTES))
+    async with simulate(TASK, model(), seed) as network:
+        for _ in range(2):
+            await honest_round(network)
 
 
 async def test_the_same_part_with_other_words_is_a_conflict(seed, autojump_clock):

@@ -14,9 +14,13 @@ from msgspec.structs import replace as replaced
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.bin_count import planned
+from fsl_async.bounds import terms_of
+from fsl_async.bounds.masking import integer_masks, proof_mask
+from fsl_async.client import upload
 from fsl_async.client.planting import MasterSeeds
 from fsl_async.client.upload import submission_bulk
 from fsl_async.config import BlockModel
+from fsl_async.derivation import dense_mask
 from fsl_async.union import UnionBlock
 from fsl_async.wire.public_part import Layout, Trees, forests_of
 from tests.support.rounds import Round
@@ -115,3 +119,27 @@ def test_a_salt_cannot_be_found_from_one_server_s_seed_and_a_guess_of_the_values
     seeds[server] = bytes(16)
     other = replace(client_trees, seeds=MasterSeeds((seeds[0], seeds[1])))
     assert not np.array_equal(hints(round_, client_trees, 1)["salt"], hints(round_, other, 1)["salt"])
+
+
+def test_a_salt_that_a_client_uses_again_in_another_round_meets_other_masks(round_: Round, monkeypatch) -> None:
+    monkeypatch.setattr(upload, "_salt", lambda *of: bytes(16))
+    client_trees, rows = round_.plant({"words": ROWS}), TASK.ring.encode(np.full((3, 2), 1), TASK.largest_integer)
+    parts, shares = [], []
+    for config in (round_.config, replaced(round_.config, number=2)):
+        part, found = submission_bulk(config, "ada", client_trees, {0: (ROWS, rows)}, Trees.SESSION, head(1))
+        parts.append(np.frombuffer(part[16:-32], "<u8"))
+        shares.append(np.frombuffer(found, "<u8"))
+    assert not np.isin(parts[1] - parts[0], np.uint64(0)).any()
+    assert not np.isin(shares[1] - shares[0], np.uint64(0)).any()
+
+
+def test_what_one_salt_serves_has_keys_of_its_own(round_: Round) -> None:
+    """The conversion of two blocks, the dense masks of both seeds, and the masks of a bound's proof."""
+    salt, seeds = bytes(16), (b"0" * 16, b"1" * 16)
+    terms = terms_of(planned(Task(name="t", blocks=[Dense("head", size=8)], ring=Ring(64), min_clients=2, bound=1.0)))
+    assert terms is not None
+    found = [round_.config.convert_key(block, salt) for block in (0, 1)]
+    found += [dense_mask(round_.config.shape, seed, 1, salt).tobytes()[:16] for seed in seeds]
+    found += [bytes(str(integer_masks(terms, seed, salt * 2)[0]), "ascii") for seed in seeds]
+    found += [bytes(str(proof_mask(terms, seed, salt * 2)[0]), "ascii") for seed in seeds]
+    assert len(set(found)) == 8
