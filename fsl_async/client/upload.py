@@ -188,7 +188,7 @@ Pieces = dict[tuple[ForestKey | None, str], Buffer]
 def _fill(layout: Layout, pieces: Pieces) -> memoryview:
     part = np.empty(layout.size, dtype=np.uint8).data  # unlike a bytearray, in huge pages where it is long
     for piece in layout.pieces:
-        part[piece.start : piece.stop] = pieces[piece.key, piece.kind]
+        part[piece.start : piece.stop] = pieces.get((piece.key, piece.kind), b"")
     return part
 
 

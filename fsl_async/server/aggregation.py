@@ -184,7 +184,7 @@ class Aggregate:
         for key, cut in self._cuts.items():
             evaluation = self._evaluation(submission, key, cut, part)
             asked = totals.of(key) if totals else kernels.NO_TOTALS
-            if (key, "proof") in part:
+            if part.get((key, "proof")):  # none in a session, nor where nothing is verified
                 verification = self._verification(submission, cut, part[key, "proof"])
                 add, proofs[key] = self._bins[key.block].verifying_adder(key.forest, evaluation, verification, asked)
             else:

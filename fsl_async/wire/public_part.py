@@ -38,7 +38,7 @@ class ForestKey(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """One run of bytes: the forest it belongs to (None: all), its kind, and its place `[start:stop]` in the part."""
+    """One run of bytes, maybe none: its forest (None: all), its kind, and its place `[start:stop]` in the part."""
 
     key: ForestKey | None
     kind: str
@@ -79,9 +79,10 @@ class Layout:
     @staticmethod
     def submission(task: TaskFields, trees: Trees) -> Layout:
         """The public part of a submission whose trees come from `trees`."""
-        proof = ("proof",) if task.verified and trees is not Trees.SESSION else ()
-        kinds = (("tree",) if trees is Trees.OWN else ()) + ("hint",) + proof
-        return _layout(task, kinds, (("salt", SALT_BYTES),), (("dense", DIGEST_BYTES),) if dense_bytes(task) else ())
+        kinds = ("tree", "hint", "proof") if trees is Trees.OWN else ("hint", "proof")
+        none = () if task.verified and trees is not Trees.SESSION else ("proof",)
+        dense = DIGEST_BYTES if dense_bytes(task) else 0
+        return _layout(task, kinds, none, (("salt", SALT_BYTES),), (("dense", dense),))
 
     @property
     def size(self) -> int:
@@ -102,8 +103,11 @@ class Part:
 
 
 @lru_cache(maxsize=64)
-def _layout(task: TaskFields, kinds: tuple[str, ...], before: Sizes = (), behind: Sizes = ()) -> Layout:
-    of_forests = ((key, kind, _SIZES[kind](forest)) for key, forest in forests_of(task) for kind in kinds)
+def _layout(
+    task: TaskFields, kinds: tuple[str, ...], none: tuple[str, ...] = (), before: Sizes = (), behind: Sizes = ()
+) -> Layout:
+    sizes = {kind: (lambda forest: 0) if kind in none else _SIZES[kind] for kind in kinds}
+    of_forests = ((key, kind, sizes[kind](forest)) for key, forest in forests_of(task) for kind in kinds)
     pieces: list[Piece] = []
     offset = 0
     for key, kind, size in chain(_of_all(before), of_forests, _of_all(behind)):

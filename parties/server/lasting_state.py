@@ -70,8 +70,7 @@ class LastingState:
     @property
     def model_digest(self) -> bytes:
         """The digest of the model and the rule's state as they stand, which both servers compare before every round."""
-        held = [entry.digest for entry in self._described] + ([self._state_digest] if self._state_digest else [])
-        return digest(Domain.MODEL, *held)
+        return digest(Domain.MODEL, *(entry.digest for entry in self._described), self._state_digest)
 
     # ---- before a round
 

@@ -150,7 +150,8 @@ def share_commitment(
     Where contributors are counted, over exactly the rows that these shares of the counts open.
     """
     roster = roster_digest(counted)
-    return digest(Domain.SHARE_COMMITMENT, terms.round_id, bytes([server]), roster, *counts, share, nonce)
+    of_counts = counts or (b"", b"")
+    return digest(Domain.SHARE_COMMITMENT, terms.round_id, bytes([server]), roster, *of_counts, share, nonce)
 
 
 def _send_roster(entries: Listed, terms: Terms) -> Send:

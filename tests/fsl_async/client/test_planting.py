@@ -170,12 +170,13 @@ def test_a_public_part_is_named_by_all_of_its_bytes() -> None:
     layout = Layout.submission(planned(task_of()), Trees.OWN)
     part = np.random.default_rng(5).bytes(layout.size)
     names = {public_digest(layout, part, tree_digest(layout, part))}
-    for piece in layout.pieces:
+    pieces = [piece for piece in layout.pieces if piece.stop > piece.start]
+    for piece in pieces:
         for place in (piece.start, piece.stop - 1):
             changed = bytearray(part)
             changed[place] ^= 1
             names.add(public_digest(layout, changed, tree_digest(layout, changed)))
-    assert len(names) == 1 + sum(len({piece.start, piece.stop - 1}) for piece in layout.pieces)
+    assert len(names) == 1 + sum(len({piece.start, piece.stop - 1}) for piece in pieces)
 
 
 def test_a_part_without_trees_has_no_digest_of_trees() -> None:

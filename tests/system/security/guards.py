@@ -531,8 +531,8 @@ GUARDS = (
     Guard(
         "a commitment names the roster",
         EFFECTS,
-        "bytes([server]), roster, *counts, share, nonce)",
-        "bytes([server]), *counts, share, nonce)",
+        "bytes([server]), roster, *of_counts, share, nonce)",
+        "bytes([server]), *of_counts, share, nonce)",
         (TRANSCRIPTS,),
     ),
     Guard(
@@ -759,7 +759,7 @@ GUARDS = (
     Guard(
         "a commitment names the counts",
         EFFECTS,
-        "bytes([server]), roster, *counts, share, nonce)",
+        "bytes([server]), roster, *of_counts, share, nonce)",
         "bytes([server]), roster, share, nonce)",
         (COUNTING,),
     ),
