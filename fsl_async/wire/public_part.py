@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from itertools import chain
+from itertools import accumulate
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
@@ -46,15 +46,14 @@ class Piece(NamedTuple):
     stop: int
 
 
+Sized: TypeAlias = tuple[ForestKey | None, str, int]
+
+
 def forests_of(task: TaskFields) -> Iterator[tuple[ForestKey, Forest]]:
     """All forests of a task, in the order of the wire."""
     for index, block in task.sparse_blocks():
         for number, forest in enumerate(geometry_of(task, block).forests):
             yield ForestKey(index, number), forest
-
-
-Sizes: TypeAlias = tuple[tuple[str, int], ...]
-"""Of pieces that belong to all forests: kind and bytes."""
 
 
 class Trees(Enum):
@@ -72,17 +71,20 @@ class Layout:
     pieces: tuple[Piece, ...]
 
     @staticmethod
+    @lru_cache(maxsize=64)
     def retrieval(task: TaskFields) -> Layout:
         """The public part of a retrieval."""
-        return _layout(task, ("tree", "select"))
+        return _laid_out(_of_forests(task, ("tree", "select")))
 
     @staticmethod
+    @lru_cache(maxsize=64)
     def submission(task: TaskFields, trees: Trees) -> Layout:
         """The public part of a submission whose trees come from `trees`."""
-        kinds = ("tree", "hint", "proof") if trees is Trees.OWN else ("hint", "proof")
-        none = () if task.verified and trees is not Trees.SESSION else ("proof",)
+        pieces = _of_forests(task, ("tree", "hint", "proof") if trees is Trees.OWN else ("hint", "proof"))
+        if trees is Trees.SESSION or not task.verified:
+            pieces = [(key, kind, 0 if kind == "proof" else size) for key, kind, size in pieces]
         dense = DIGEST_BYTES if dense_bytes(task) else 0
-        return _layout(task, kinds, none, (("salt", SALT_BYTES),), (("dense", dense),))
+        return _laid_out([(None, "salt", SALT_BYTES), *pieces, (None, "dense", dense)])
 
     @property
     def size(self) -> int:
@@ -102,22 +104,15 @@ class Part:
     data: memoryview = field(repr=False)
 
 
-@lru_cache(maxsize=64)
-def _layout(
-    task: TaskFields, kinds: tuple[str, ...], none: tuple[str, ...] = (), before: Sizes = (), behind: Sizes = ()
-) -> Layout:
-    sizes = {kind: (lambda forest: 0) if kind in none else _SIZES[kind] for kind in kinds}
-    of_forests = ((key, kind, sizes[kind](forest)) for key, forest in forests_of(task) for kind in kinds)
-    pieces: list[Piece] = []
-    offset = 0
-    for key, kind, size in chain(_of_all(before), of_forests, _of_all(behind)):
-        pieces.append(Piece(key, kind, offset, offset + size))
-        offset += size
-    return Layout(tuple(pieces))
+def _of_forests(task: TaskFields, kinds: tuple[str, ...]) -> list[Sized]:
+    return [(key, kind, _SIZES[kind](forest)) for key, forest in forests_of(task) for kind in kinds]
 
 
-def _of_all(sizes: Sizes) -> Iterator[tuple[None, str, int]]:
-    return ((None, kind, size) for kind, size in sizes)
+def _laid_out(pieces: list[Sized]) -> Layout:
+    stops = accumulate(size for _, _, size in pieces)
+    return Layout(
+        tuple(Piece(key, kind, stop - size, stop) for (key, kind, size), stop in zip(pieces, stops, strict=True))
+    )
 
 
 SALT_BYTES = 16

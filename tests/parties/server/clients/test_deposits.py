@@ -159,18 +159,6 @@ async def test_a_bound_s_digest_that_the_round_does_not_imply_is_refused_before_
         Wanted.of(config, CLIENT, changed, message.seed)
 
 
-async def test_a_part_whose_digest_of_the_dense_share_is_another_is_refused(config):
-    """Though the public part is the one announced: the digest in it is not that of the share."""
-    message, bulk = of_carrier(config, submission(config, CLIENT))
-    layout, other = Layout.submission(config.shape, Trees.OWN), memoryview(bytearray(bulk))
-    other[layout.size - 1] ^= 1
-    fitting = msgspec.structs.replace(message, public_digest=name_of(layout, other[: layout.size]))
-    blobs, depositor = desk()
-    with pytest.raises(RequestRefusedError, match="dense share does not match its digest in the public part"):
-        await depositor.take(Wanted.of(config, CLIENT, fitting, message.seed), other)
-    assert await blobs.names("") == []
-
-
 def test_the_seed_is_not_printed(config):
     message, _ = of_carrier(config, submission(config, CLIENT))
     assert message.seed.hex() not in repr(Wanted.of(config, CLIENT, message, message.seed))
