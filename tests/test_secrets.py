@@ -41,11 +41,12 @@ SECRETS = {
 PUBLIC = {
     ("fsl_async.costs.scaling", "Load", "shares"),
     ("parties.client.inbox", "Retrieve", "dense"),
+    ("parties.server.clients.deposits", "Deposit", "dense"),
     ("parties.server.round.services", "RoundServices", "randomness"),
     ("parties.testing.trials.scenario", "Trial", "seed"),
     ("parties.testing.world", "World", "seed"),
 }
-"""What is called so and is none: names of blocks, a function, and the seeds of simulations."""
+"""What is called so and is none: names of blocks, a digest, a function, and the seeds of simulations."""
 
 
 EXTRAS = {
