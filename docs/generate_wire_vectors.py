@@ -8,37 +8,43 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import msgpack
 import msgspec
 import numpy as np
+import trio
 
 from fsl_async import Dense, Ring, Sparse, Task, derivation
 from fsl_async.bin_count import bins_of_round
+from fsl_async.client.bound import bound_part
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
-from fsl_async.client.upload import retrieval_part, submission_bulk
+from fsl_async.client.upload import retrieval_part, submission_bulk, update_elements
 from fsl_async.config import RoundConfig, describe_model
 from fsl_async.digests import Domain, derive_key, digest
-from fsl_async.geometry import bin_limits, geometry_of
+from fsl_async.geometry import bin_limits
 from fsl_async.kernels import Permutation, hash_blocks, key_schedule, keystream
 from fsl_async.merkle import RosterTree, blind_of
 from fsl_async.protocols import toss
 from fsl_async.protocols.ssa.side_effects import share_commitment
 from fsl_async.protocols.ssa.states import Terms
 from fsl_async.randomness import SeededSource
-from fsl_async.server.aggregation import Aggregate, Submission
+from fsl_async.server.aggregation import Aggregate, Claim, Submission
+from fsl_async.server.retrieval import PermutedModel, Query
 from fsl_async.union import pack_union
 from fsl_async.wire import messages
 from fsl_async.wire.codec import encode
 from fsl_async.wire.peer_lists import mark_of, pack_digests
 from fsl_async.wire.pieces import piece_digest, share_digest, spans_of
-from fsl_async.wire.public_part import ALL_ROWS, Layout, Part, Trees
+from fsl_async.wire.public_part import ALL_ROWS, Layout, Part, Trees, forests_of
+from parties import simulate
 from parties.identity.handshake import Credentials, served
 from parties.identity.keys import Identity
 from parties.identity.tokens import voucher
 from parties.outcome import Aborted, Done, RoundReport
 from parties.statement import Statement
+from transport import Channel
 from transport.noise import CipherState, HandshakeState, KeyPair
 from transport.preamble import PROTOCOL_VERSION, Kind, Preamble, Role, prologue
 from transport.records import REKEY_INTERVAL, RecordWriter
@@ -48,6 +54,15 @@ FILE = Path(__file__).with_name("wire-vectors.json")
 ITEMS, HEAD = Sparse("items", rows=40, select=3, width=2, stash=1), Dense("head", size=3)
 VERIFIED = Task(name="vectors", blocks=[ITEMS, HEAD], ring=Ring(64, fraction_bits=8), min_clients=2, max_clients=10)
 """Two blocks, proofs, a stash slot, and leaves of one row."""
+
+FIXED = msgspec.structs.replace(VERIFIED, name="vectors with a session", selection="fixed")
+BOUNDED = {
+    method: msgspec.structs.replace(VERIFIED, name=f"vectors with a bound, {method}", bound=50, bound_proof=method)
+    for method in ("exact", "projected")
+}
+TWO_BLOCKS = msgspec.structs.replace(
+    VERIFIED, name="vectors with two blocks", blocks=[ITEMS, Sparse("tags", rows=9, select=2), HEAD]
+)
 
 COUNTED = msgspec.structs.replace(VERIFIED, name="vectors with counts", min_contributors=2, lying_clients=0)
 """The same with a count beside each row, and a leaf over no row."""
@@ -144,6 +159,11 @@ def vectors() -> dict[str, Any]:
         "verified": _round(VERIFIED),
         "counted": _round(COUNTED),
         "semi-honest": _round(SEMI_HONEST),
+        "two blocks": _round(TWO_BLOCKS),
+        "session": _session(),
+        "bounds": {method: _bounded(task) for method, task in BOUNDED.items()},
+        "fixed point": _fixed_point(),
+        "union rounds": _union_rounds(),
         "toss": _toss(),
         "statements": _statements(),
         "lists of clients": _roster_tree(),
@@ -344,11 +364,16 @@ def _permutation(rows: int) -> dict[str, Any]:
     return {"key": key, "rows": rows, "of the first rows, by segment": images}
 
 
-def _config(task: Task) -> RoundConfig:
+def _model(task: Task) -> dict[str, np.ndarray[Any, Any]]:
     rng = np.random.default_rng(16)
-    model = {"items": rng.integers(-99, 99, size=(40, task.sparse(0).width)).astype(np.int32)}
-    if len(task.blocks) > 1:
-        model["head"] = np.arange(3, dtype=np.float32)
+    model: dict[str, np.ndarray[Any, Any]] = {
+        block.name: rng.integers(-99, 99, size=(block.rows, block.width)).astype(np.int32)
+        for _, block in task.sparse_blocks()
+    }
+    return model | {block.name: np.arange(3, dtype=np.float32) for _, block in task.dense_blocks()}
+
+
+def _config(task: Task) -> RoundConfig:
     servers = (identity("S0").public.keys, identity("S1").public.keys)
     return RoundConfig(
         task=task,
@@ -357,23 +382,30 @@ def _config(task: Task) -> RoundConfig:
         hash_seed=fixed("hash seed"),
         toss=(fixed("toss 0"), fixed("toss 1")),
         servers=servers,
-        model=describe_model(task, model),
+        model=describe_model(task, _model(task)),
         bins=bins_of_round(task, (), ()),
     )
 
 
-def _round(task: Task) -> dict[str, Any]:
-    config = _config(task)
-    client_trees = plant(
+def _planted(config: RoundConfig) -> ClientTrees:
+    return plant(
         config,
-        {0: np.array(ROWS, dtype=np.uint32)},
+        {index: np.array(rows, dtype=np.uint32) for index, rows in _rows(config.task).items()},
         MasterSeeds((fixed("msk 0", 16), fixed("msk 1", 16))),
         SeededSource(16, "placement"),
     )
-    geometry = geometry_of(config.shape, config.shape.sparse(0))
+
+
+def _rows(task: Task) -> dict[int, list[int]]:
+    return {index: ROWS if block.rows == ITEMS.rows else [0, 8] for index, block in task.sparse_blocks()}
+
+
+def _round(task: Task) -> dict[str, Any]:
+    config = _config(task)
+    client_trees = _planted(config)
     forests = [
         {name: getattr(forest, name) for name in ("segments", "bins", "leaves", "positions", "depth", "trees")}
-        for forest in geometry.forests
+        for _, forest in forests_of(config.shape)
     ]
     return {
         "task": task.canonical(),
@@ -383,67 +415,122 @@ def _round(task: Task) -> dict[str, Any]:
         "keys": {
             "expand": config.tree_key(Domain.EXPAND),
             "select": config.tree_key(Domain.SELECT),
-            "placement of block 0": config.placement_key(0),
-        },
+        }
+        | {f"placement of block {index}": config.placement_key(index) for index, _ in task.sparse_blocks()},
         "carriers": {name: config.carrier(name) for name in ("alice", "bob", "carol", "dave")},
         "forests": forests,
         "client": CLIENT,
-        "rows": ROWS,
+        "rows": ROWS if len(_rows(task)) == 1 else list(_rows(task).values()),
         "master seeds": client_trees.seeds.msk,
         "commitments": client_trees.seeds.commitments(config.round_id(), CLIENT),
         "tree digest": client_trees.digest,
+        "positions": _positions(config, client_trees),
+        "model": {name: array.tobytes() for name, array in _model(task).items()},
         "retrieval": _retrieval(config, client_trees),
         "submission": _submission(config, client_trees),
     }
 
 
+def _positions(config: RoundConfig, client_trees: ClientTrees) -> list[list[dict[str, Any]]]:
+    """Of every tree of every forest: which row it is planted for, at which leaf and slot, and both servers' leaves."""
+    return [
+        [
+            {
+                "row": int(client_trees.rows[key.block][item]) if item >= 0 else None,
+                "leaf": int(planted.alphas[tree]),
+                "slot": int(planted.slots[tree]),
+                "leaves of S0 and S1": [leaves[tree].tobytes() for leaves in planted.leaves],
+            }
+            for tree, item in enumerate(planted.item)
+        ]
+        for key, planted in client_trees.planted.items()
+    ]
+
+
 def _retrieval(config: RoundConfig, client_trees: ClientTrees) -> dict[str, Any]:
-    part = retrieval_part(config, client_trees)
-    return {"part": part, "digest": derivation.public_digest(Layout.retrieval(config.shape), part, client_trees.digest)}
+    part, layout = retrieval_part(config, client_trees), Layout.retrieval(config.shape)
+    return {
+        "part": part,
+        "digest": derivation.public_digest(layout, part, client_trees.digest),
+        "answers": [
+            _answer(config, server, Query(msk, Part(layout, part))) for server, msk in enumerate(client_trees.seeds.msk)
+        ],
+    }
 
 
-def _submission(config: RoundConfig, client_trees: ClientTrees) -> dict[str, Any]:
-    ring, width = config.task.ring, config.task.sparse(0).width
-    values = np.arange(1, 3 * width + 1).reshape(3, width)
-    elements = ring.encode(values, config.task.largest_integer)
-    layout = Layout.submission(config.shape, Trees.RETRIEVAL)
-    dense = (
-        ring.encode(np.array([1.0, 2.0, 3.0]), config.task.largest_integer)
-        if len(config.task.blocks) > 1
-        else ring.zeros(0)
-    )
-    updates = {0: (client_trees.rows[0], elements)}
-    part, share = submission_bulk(config, CLIENT, client_trees, updates, Trees.RETRIEVAL, {0: dense})
-    public = derivation.public_digest(layout, part, b"")
-    commitments = client_trees.seeds.commitments(config.round_id(), CLIENT)
+def _answer(config: RoundConfig, server: int, query: Query) -> bytes:
+    work = PermutedModel(config, server, _model(config.task)).begin([query], 1)
+    for job in (*work.selecting, *work.answering):
+        job()
+    return work.finish().tobytes()
+
+
+def _submission(
+    config: RoundConfig, client_trees: ClientTrees, trees: Trees = Trees.RETRIEVAL, origin: RoundConfig | None = None
+) -> dict[str, Any]:
+    """What a client makes of its values; `origin` is the round in which a session's trees came."""
+    ring, most = config.task.ring, config.task.largest_integer
+    shapes = [(len(client_trees.rows[index]), block.width) for index, block in config.task.sparse_blocks()]
+    values = [np.arange(1, rows * width + 1).reshape(rows, width) for rows, width in shapes]
+    updates = {
+        index: (client_trees.rows[index], ring.encode(given, most))
+        for (index, _), given in zip(config.task.sparse_blocks(), values, strict=True)
+    }
+    dense = {index: ring.encode(np.array([1.0, 2.0, 3.0]), most) for index, _ in config.task.dense_blocks()}
+    layout = Layout.submission(config.shape, trees)
+    part, share = submission_bulk(config, CLIENT, client_trees, updates, trees, dense, fresh=b"")
+    public = derivation.public_digest(layout, part, client_trees.digest if trees is Trees.OWN else b"")
+    commitments = client_trees.seeds.commitments((origin or config).round_id(), CLIENT)
     parts = (config.round_id(), identity(CLIENT).public.digest(), public, client_trees.digest, commitments)
     bind = derivation.binding(*parts)
+    private, bound = bound_part(
+        config,
+        update_elements(config, client_trees, updates, dense),
+        client_trees.seeds.msk,
+        config.carrier(CLIENT),
+        bind,
+        SeededSource(16, "bound"),
+    )
+    submission = Submitted(part, share, private, trees, client_trees, commitments)
+    name = derivation.submission_digest(bind, bound)
     return {
-        "values": values.tolist(),
+        "values": values[0].tolist() if len(values) == 1 else [given.tolist() for given in values],
         "part": part,
         "digest": public,
         "dense share": share,
         "bind": bind,
-        "submission digest": derivation.submission_digest(bind, b""),
+        "submission digest": name,
         "proof key": fixed("proof key"),
-        "servers": [_server(config, client_trees, server, part, share) for server in (0, 1)],
-    }
+        "servers": [_server(config, submission, server, bind, name) for server in (0, 1)],
+    } | ({"private part": private, "bound digest": bound} if bound else {})
 
 
-def _server(
-    config: RoundConfig, client_trees: ClientTrees, server: int, part: memoryview, share: bytes
-) -> dict[str, Any]:
+class Submitted(NamedTuple):
+    """What a client has made of its values."""
+
+    part: memoryview
+    share: bytes
+    private: bytes
+    trees: Trees
+    client_trees: ClientTrees
+    commitments: tuple[bytes, bytes]
+
+
+def _server(config: RoundConfig, made: Submitted, server: int, bind: bytes, name: bytes) -> dict[str, Any]:
     """What a server makes of the submission: its proof digest, and its share of a sum of this one."""
     carried = config.carrier(CLIENT) == server
-    trees = Part(Layout.retrieval(config.shape), memoryview(retrieval_part(config, client_trees)))
+    own = made.trees is Trees.OWN
+    layout = Layout.submission(config.shape, made.trees)
+    part = Part(layout, made.part)
     submission = Submission(
         client=CLIENT,
-        msk=client_trees.seeds.msk[server],
-        commitments=client_trees.seeds.commitments(config.round_id(), CLIENT),
-        tree=client_trees.digest,
-        trees=trees,
-        part=Part(Layout.submission(config.shape, Trees.RETRIEVAL), memoryview(part)),
-        dense=memoryview(share if carried else b""),
+        msk=made.client_trees.seeds.msk[server],
+        commitments=made.commitments,
+        tree=made.client_trees.digest,
+        trees=part if own else Part(Layout.retrieval(config.shape), retrieval_part(config, made.client_trees)),
+        part=part,
+        dense=memoryview(made.share if carried else b""),
+        claim=Claim(memoryview(made.private) if carried else None, bind, name) if made.private else None,
     )
     aggregate = Aggregate(config, server, fixed("proof key"))
     jobs, finish = aggregate.jobs(submission, 1)
@@ -469,6 +556,139 @@ def _server(
         ),
         "counted": counted,
     } | counts
+
+
+def _session() -> dict[str, Any]:
+    """A second round on the trees of a first one: what is recalled, and the hint."""
+    first = _config(FIXED)
+    second = msgspec.structs.replace(first, number=6)
+    client_trees = _planted(first)
+    commitments = client_trees.seeds.commitments(first.round_id(), CLIENT)
+    part = Part(Layout.retrieval(first.shape), retrieval_part(first, client_trees))
+    submission = _submission(second, client_trees, Trees.SESSION, first)
+    requests = [
+        {
+            "recall": encode(messages.Recall(second.round_id(), commitments[server]))[0],
+            "hint": encode(messages.Hint(second.round_id(), commitments[server], submission["digest"]))[0],
+        }
+        for server in (0, 1)
+    ]
+    return {
+        "first configuration": first.canonical(),
+        "second configuration": second.canonical(),
+        "round ids": [first.round_id(), second.round_id()],
+        "carrier in the second round": second.carrier(CLIENT),
+        "client": CLIENT,
+        "rows": ROWS,
+        "master seeds": client_trees.seeds.msk,
+        "commitments": commitments,
+        "trees": part.data,
+        "tree digest": client_trees.digest,
+        "positions": _positions(first, client_trees),
+        "requests to S0 and S1": requests,
+        "answers to recall": [
+            _answer(second, server, Query(msk, part)) for server, msk in enumerate(client_trees.seeds.msk)
+        ],
+        "submission": submission,
+    }
+
+
+def _bounded(task: Task) -> dict[str, Any]:
+    """A submission with its own trees and the proof of its bound; what it proves is in bound-vectors.json."""
+    config = _config(task)
+    client_trees = _planted(config)
+    submission = _submission(config, client_trees, Trees.OWN)
+    commitments = client_trees.seeds.commitments(config.round_id(), CLIENT)
+    heads = [
+        encode(
+            messages.Submit(
+                round_id=config.round_id(),
+                query=0,
+                seed=client_trees.seeds.msk[server],
+                commitments=commitments,
+                public_digest=submission["digest"],
+                bound_digest=submission["bound digest"],
+            )
+        )[0]
+        for server in (0, 1)
+    ]
+    return {
+        "configuration": config.canonical(),
+        "round id": config.round_id(),
+        "carrier": config.carrier(CLIENT),
+        "client": CLIENT,
+        "master seeds": client_trees.seeds.msk,
+        "commitments": commitments,
+        "tree digest": client_trees.digest,
+        "heads to S0 and S1": heads,
+        "submission": submission,
+    }
+
+
+def _fixed_point() -> list[dict[str, Any]]:
+    """Numbers, the elements that a client adds of them, and the numbers that servers make of these again."""
+    cases = []
+    for bits, fraction in ((32, 8), (64, 8), (64, 24), (128, 32)):
+        ring = Ring(bits, fraction_bits=fraction)
+        values = [0.0, 1.0, -1.0, 0.1, -0.1, 100.25, -(2.0**-fraction), 2.5 * 2.0**-fraction, 3.5 * 2.0**-fraction]
+        elements = ring.encode(np.array(values), 2 ** (bits - 2))
+        cases.append(
+            {
+                "bits": bits,
+                "fraction_bits": fraction,
+                "numbers": values,
+                "elements": elements.tobytes(),
+                "numbers again": ring.decode(elements).tolist(),
+            }
+        )
+    return cases
+
+
+FINDING = msgspec.structs.replace(
+    VERIFIED, name="vectors with a union", blocks=[ITEMS], security="semi-honest", alignment="union"
+)
+VALUES = {"alice": ([7, 21], [[1.0, -1.0], [0.5, 2.0]]), "bob": ([21, 39], [[3.0, 4.0], [-0.25, 0.0]])}
+
+
+def _union_rounds() -> dict[str, Any]:
+    """A round that finds a union and one that is aligned on it: all that two clients and both servers say."""
+    sent: list[tuple[bytes, bytes, bytes]] = []
+    send = Channel.send
+
+    async def noted(channel: Channel, *parts: Any, **words: Any) -> None:
+        sent.append((channel.handshake_hash, channel.peer_key, b"".join(parts)))
+        await send(channel, *parts, **words)
+
+    async def rounds() -> dict[bytes, str]:
+        async with simulate(FINDING, {"items": _model(FINDING)["items"].astype(np.float32)}, seed=16) as network:
+            parties = [server.setup.identity.public for server in network.servers]
+            async with network.client("alice") as alice, network.client("bob") as bob:
+                for client in (alice, bob):
+                    await client.unite({"items": VALUES[client.name][0]})
+                await network.finish_union()
+                for client in (alice, bob):
+                    rows, values = VALUES[client.name]
+                    await client.retrieve({"items": rows})
+                    await client.submit({"items": (rows, np.array(values))})
+                await network.finish_round()
+                for client in (alice, bob):
+                    await client.outcome()
+                parties += [client.setup.identity.public for client in (alice, bob)]
+        return {public.channel: public.name for public in parties}
+
+    with patch.object(Channel, "send", noted):
+        names = trio.run(rounds)
+    ends: dict[bytes, set[str]] = {}
+    for connection, receiver, _ in sent:
+        ends.setdefault(connection, set()).add(names[receiver])
+    said: dict[str, list[bytes]] = {}
+    for connection, receiver, message in sent:
+        (sender,) = ends[connection] - {names[receiver]}
+        said.setdefault(f"{sender} to {names[receiver]}", []).append(message)
+    return {
+        "values": VALUES,
+        "messages": dict(sorted(said.items())),
+    }
 
 
 def _toss() -> dict[str, Any]:
