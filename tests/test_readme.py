@@ -90,7 +90,8 @@ def test_the_code_in_the_readme_prints_what_the_readme_says(capsys):
     assert f"prints `{printed}`" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-DOCUMENTS = ["README.md", "CHANGELOG.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
+PAPERS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md"]
+DOCUMENTS = [*PAPERS, *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
 REFERENCE = ("commands", "fsl_async", "parties", "parties.aio", "parties.testing", "transport")
 NOTEBOOKS = ("notebook", "learning-notebook")
 MADE_WITH_THE_SITE = {f"docs/{name}.md" for name in (*NOTEBOOKS, *(f"reference/{name}" for name in REFERENCE))}

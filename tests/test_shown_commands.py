@@ -38,7 +38,7 @@ EXECUTED = {
 """By page, the test that executes all of its commands, but for those listed below."""
 
 NOT_EXECUTED = {
-    r"make (demo|test)": "they set up an environment; tests run the demo, and what runs them is `make test`",
+    r"make (demo|test|test-fast|lint|docs)": "they set up environments; tests run the demo, `make test` runs them",
     r"make (reach|soak|fuzz|secagg|paper)\b.*": "minutes to hours; tests run the same programs on small sizes",
     r"make learn": "it makes environments; what it runs in them are tests",
     r"(setsid .*|python) -m tests\.system\.(soak|fuzzing)\b.*": "the same",
@@ -52,7 +52,7 @@ NOT_EXECUTED = {
     r"fsl-async (status|rounds|tasks|log-level) .*": "a server in its 18th round; docs/operations.md has the like",
 }
 
-PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
+PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
 
 
 def reason_against(command: str) -> str:
