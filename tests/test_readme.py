@@ -97,12 +97,6 @@ NOTEBOOKS = ("notebook", "learning-notebook")
 MADE_WITH_THE_SITE = {f"docs/{name}.md" for name in (*NOTEBOOKS, *(f"reference/{name}" for name in REFERENCE))}
 
 
-def anchors(text: str) -> set[str]:
-    """What a page's headings are called in links; of two that are alike, the first."""
-    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
-
-
 @in_turn("document", DOCUMENTS)
 def test_every_link_between_documents_leads_somewhere(document):
     text = (ROOT / document).read_text(encoding="utf-8")
@@ -115,7 +109,7 @@ def test_every_link_between_documents_leads_somewhere(document):
         if os.path.relpath(os.path.normpath(path), ROOT) in MADE_WITH_THE_SITE:
             continue
         assert path.exists(), f"{document} links to {target}"
-        assert not anchor or anchor in anchors(path.read_text(encoding="utf-8")), f"{document} links to {target}"
+        assert not anchor or anchor in guide.anchors(path.read_text(encoding="utf-8")), f"{document} links to {target}"
 
 
 def test_every_decision_has_its_number_and_its_three_parts():

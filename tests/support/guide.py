@@ -23,6 +23,12 @@ def blocks(page: str, language: str) -> list[str]:
     return [content for found, content in fenced(text) if found == language]
 
 
+def anchors(text: str) -> set[str]:
+    """What a page's headings are called in links; of two that are alike, the first."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
 def file(name: str) -> str:
     """The block of docs/files.md that begins with `# file: name`."""
     (content,) = [block for block in blocks(FILES, "toml") if block.startswith(f"# file: {name}\n")]

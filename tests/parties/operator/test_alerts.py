@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests import ROOT
 from tests.parties.operator.stage import Stage
 
 RULES = ROOT / "docs" / "alerts.yml"
+FIGURES = ROOT / "docs" / "recording.yml"
 MINUTES = 13 * 60
 WELL = {
     'up{job="fsl-async"}': "1x390",
@@ -80,16 +82,48 @@ def hours(series: dict[str, str], firing: list[str]) -> dict[str, object]:
     }
 
 
-def test_each_alert_fires_once_and_none_while_all_is_well(tmp_path):
+def promtool(*words: object) -> None:
+    """Have promtool check or test rules; the test is skipped where it is missing."""
     if shutil.which("promtool") is None:
         pytest.skip("promtool is missing: it comes with Debian's package prometheus")
+    told = subprocess.run(["promtool", *map(str, words)], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
+def rehearse(path: Path, rules: Path, cases: list[dict[str, object]]) -> None:
+    path.write_text(json.dumps({"rule_files": [str(rules)], "evaluation_interval": "5m", "tests": cases}))
+    promtool("test", "rules", path)
+
+
+def test_each_alert_fires_once_and_none_while_all_is_well(tmp_path):
     assert alerts() == set(ILL), "every alert has a time at which it must fire"
     cases = [hours(WELL, [])]
     cases += [hours(WELL | {series: values}, [alert]) for alert, (series, values) in ILL.items()]
-    path = tmp_path / "cases.yml"
-    path.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "5m", "tests": cases}))
-    told = subprocess.run(["promtool", "test", "rules", str(path)], capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stdout + told.stderr
+    rehearse(tmp_path / "cases.yml", RULES, cases)
+
+
+def test_prometheus_takes_both_files_of_rules():
+    promtool("check", "rules", RULES, FIGURES)
+
+
+def test_figures_are_recorded_as_their_names_say(tmp_path):
+    """Four clients of 204 are not counted, for two reasons; nine tenths of rounds take less than 30 s."""
+    rounds = {f'fsl_round_seconds_bucket{{task="goods",le="{top}"}}': "0+10x390" for top in ("30", "60", "+Inf")}
+    rounds['fsl_round_seconds_bucket{task="goods",le="10"}'] = "0+8x390"
+    expected = {
+        "task:fsl_clients_excluded:share_6h": 4 / 204,
+        "task:fsl_round_seconds:p90_6h": 20.0,
+    }
+    case = hours(WELL | rounds, [])
+    case["promql_expr_test"] = [
+        {
+            "expr": f"abs({name} - {value}) < bool 1e-6",
+            "eval_time": f"{MINUTES}m",
+            "exp_samples": [{"labels": '{task="goods"}', "value": 1}],
+        }
+        for name, value in expected.items()
+    ]
+    rehearse(tmp_path / "figures.yml", FIGURES, [case])
 
 
 def test_a_series_that_an_alert_counts_is_there_before_its_first_event():
