@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from parties.outcome import (
         ClientOutcome as ClientOutcome,
         PrivacySpent as PrivacySpent,
+        Retrieved as Retrieved,
         RoundOutcome as RoundOutcome,
         SubmissionReceipt as SubmissionReceipt,
     )

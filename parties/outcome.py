@@ -35,6 +35,18 @@ Model: TypeAlias = dict[str, npt.NDArray[Any]]
 """By block, an array: of a model its rows and numbers, of a union its row numbers, sorted, uint32."""
 
 
+class Retrieved(Model):
+    """What a retrieval returns: arrays by block.
+
+    Attributes:
+        deferred: by sparse block, the rows that found no place, or are outside the round's union; zeros stand for them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deferred: dict[str, npt.NDArray[np.uint32]] = {}
+
+
 class LazyArrays(Mapping[str, npt.NDArray[Any]]):
     """Arrays by block, each made when it is first asked for, and then kept.
 

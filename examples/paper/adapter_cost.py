@@ -84,7 +84,7 @@ async def measure(clients=8, seed=1):
                     wanted = submodel.wanted({"goods": own})
                     retrieved = await client.retrieve(wanted)
                     times = [process_time()]
-                    submodel.load(wanted, retrieved, client.deferred)
+                    submodel.load(wanted, retrieved)
                     times.append(process_time())
                     train(model, *batch)
                     times.append(process_time())

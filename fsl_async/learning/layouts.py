@@ -1,4 +1,4 @@
-"""How tensors lie in the blocks of a task: one tensor as the rows of a table, or several end to end.
+"""How tensors lie in the blocks of a task: side by side as the rows of a table, or end to end.
 
 Rules: a block is a function of its tensors' names, shapes and dtypes alone; tensors that share a block lie in the order
 of their names, whatever order a dictionary or a file has; what is packed comes back bit for bit.
@@ -52,36 +52,51 @@ class Tensor:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """One tensor; its first axis are the rows of a sparse block.
+    """Tensors side by side, in the order of their names; their first axes are the rows of a sparse block.
 
     Attributes:
         block: of the task.
-        tensors: the one.
-        dtype: of the block's array.
+        tensors: in order, all with as many rows as the block.
+        dtype: of the block's array; it holds every tensor's numbers exactly.
     """
 
     block: Sparse
-    tensors: tuple[Tensor]
+    tensors: tuple[Tensor, ...]
     dtype: np.dtype[Any]
+
+    @cached_property
+    def ends(self) -> npt.NDArray[np.int64]:
+        """Where each tensor's weights end in a row of the block."""
+        return np.cumsum([math.prod(tensor.shape[1:]) for tensor in self.tensors], dtype=np.int64)
 
     def pack(self, arrays: Arrays) -> npt.NDArray[Any]:
         """The block's array, in memory of its own, of these or fewer rows."""
-        array = arrays[self.tensors[0].name]
-        return np.array(array.reshape(len(array), self.block.width), dtype=self.dtype, order="C")
+        return self.beside(arrays).astype(self.dtype, copy=False)
+
+    def beside(self, arrays: Arrays) -> npt.NDArray[Any]:
+        """One array of all tensors' arrays, whose numbers may be of any dtype: (rows, width)."""
+        columns = [arrays[tensor.name] for tensor in self.tensors]
+        return np.concatenate([array.reshape(len(array), math.prod(array.shape[1:])) for array in columns], axis=1)
 
     def unpack(self, array: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-        """The tensor, of as many rows as the array has."""
-        tensor = self.tensors[0]
-        return {tensor.name: array.reshape(len(array), *tensor.shape[1:]).astype(tensor.dtype)}
+        """The tensors, of as many rows as the array has."""
+        columns = np.split(array, self.ends[:-1], axis=1)
+        return {
+            tensor.name: part.reshape(len(array), *tensor.shape[1:]).astype(tensor.dtype)
+            for tensor, part in zip(self.tensors, columns, strict=True)
+        }
 
     def owners(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
         """By position in the flat block, the number of the tensor there."""
-        return np.zeros(positions.shape, dtype=np.intp)
+        return np.searchsorted(self.ends, positions % self.block.width, side="right")
 
     def place(self, position: int) -> tuple[Tensor, list[int]]:
         """The tensor and the index in it, of a position in the flat block."""
-        tensor = self.tensors[0]
-        return tensor, [int(index) for index in np.unravel_index(position, tensor.shape)]
+        row, column = divmod(position, self.block.width)
+        number = int(np.searchsorted(self.ends, column, side="right"))
+        shape = self.tensors[number].shape[1:]
+        within = column - (int(self.ends[number]) - math.prod(shape))
+        return self.tensors[number], [row, *(int(index) for index in np.unravel_index(within, shape))]
 
 
 @dataclass(frozen=True)

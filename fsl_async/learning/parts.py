@@ -22,17 +22,26 @@ from fsl_async.task import Dense, Sparse
 class Table:
     """A tensor whose rows a client touches a few of: an embedding, say. It becomes a sparse block.
 
+    Several tensors with the same ids are one table, so that a row is selected once for all of them:
+
+        Table(["items.weight", "biases.weight"], select=50, block="items")
+
     Args:
-        tensor: its name.
+        tensor: its name, or the names of several, whose rows lie side by side in the order of their names.
         select: how many rows a client selects.
-        block: the block's name; by default the tensor's.
+        block: the block's name; by default the tensor's. Several tensors need one.
         stash: as of `Sparse`.
     """
 
-    tensor: str
+    tensor: str | list[str] | tuple[str, ...]
     select: int
     block: str | None = None
     stash: int = 0
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of its tensors."""
+        return tuple(self.tensor) if isinstance(self.tensor, list | tuple) else (self.tensor,)
 
 
 @dataclass(frozen=True)
@@ -105,7 +114,7 @@ def _take(left: dict[str, Tensor], state: Arrays, name: str, what: str) -> Tenso
 def _layout(part: Part, left: dict[str, Tensor], state: Arrays) -> Layout:
     match part:
         case Table():
-            return _table(part, _take(left, state, part.tensor, f"Table({part.tensor!r})"))
+            return _table(part, [_take(left, state, name, f"Table({part.tensor!r})") for name in part.tensors])
         case MegaElements():
             if isinstance(part.tensors, str):
                 raise MisuseError(f"MegaElements({part.block!r}): tensors is a list of names, got {part.tensors!r}")
@@ -115,16 +124,29 @@ def _layout(part: Part, left: dict[str, Tensor], state: Arrays) -> Layout:
             assert_never(part)
 
 
-def _table(part: Table, tensor: Tensor) -> TableLayout:
-    width = math.prod(tensor.shape[1:])
-    if not tensor.shape or not 1 <= width <= LARGEST_WIDTH:
-        raise MisuseError(
-            f"Table({part.tensor!r}): a tensor with rows of 1 to {LARGEST_WIDTH:,} weights expected, not one of shape "
-            f"{tensor.shape}"
-        )
-    name = _as_block(part.tensor) if part.block is None else part.block
-    block = Sparse(name, rows=tensor.shape[0], width=width, select=part.select, stash=part.stash)
-    return TableLayout(block, (tensor,), common_dtype(name, (tensor,)))
+def _table(part: Table, tensors: list[Tensor]) -> TableLayout:
+    what = f"Table({part.tensor!r})"
+    if not tensors:
+        raise MisuseError(f"{what}: the name of a tensor expected, or of several")
+    for tensor in tensors:
+        width = math.prod(tensor.shape[1:])
+        if not tensor.shape or not 1 <= width <= LARGEST_WIDTH:
+            raise MisuseError(
+                f"{what}: a tensor with rows of 1 to {LARGEST_WIDTH:,} weights expected, not one of shape "
+                f"{tensor.shape}"
+            )
+        if tensor.shape[0] != tensors[0].shape[0]:
+            raise MisuseError(
+                f"{what}: {tensors[0].name!r} has {tensors[0].shape[0]:,} rows and {tensor.name!r} has "
+                f"{tensor.shape[0]:,}; tensors of one table have the same ids"
+            )
+    ordered = tuple(sorted(tensors, key=lambda tensor: tensor.name))
+    width = sum(math.prod(tensor.shape[1:]) for tensor in ordered)
+    if width > LARGEST_WIDTH:
+        raise MisuseError(f"{what}: rows of {width:,} weights in all; a block's have at most {LARGEST_WIDTH:,}")
+    name = _block_name(part)
+    block = Sparse(name, rows=ordered[0].shape[0], width=width, select=part.select, stash=part.stash)
+    return TableLayout(block, ordered, common_dtype(name, ordered))
 
 
 def _mega(part: MegaElements, tensors: list[Tensor]) -> FlatLayout:
@@ -143,7 +165,12 @@ def _flat(block: Sparse | Dense, tensors: list[Tensor]) -> FlatLayout:
     return FlatLayout(block, ordered, common_dtype(block.name, ordered))
 
 
-def _as_block(tensor: str) -> str:
+def _block_name(part: Table) -> str:
+    if part.block is not None:
+        return part.block
+    if len(part.tensors) > 1:
+        raise MisuseError(f"Table({part.tensor!r}): several tensors are one block: give it a name with block=")
+    (tensor,) = part.tensors
     if not (1 <= len(tensor) <= 64 and tensor.isprintable()):
         raise MisuseError(
             f"Table({tensor!r}): a block's name has 1 to 64 printable characters: give it one with block="

@@ -171,7 +171,7 @@ class StateMapping:
         return found
 
     def pack(self, block: str, tensors: Arrays) -> npt.NDArray[Any]:
-        """The array of one block. A table's tensor may have fewer rows, such as those that a client holds.
+        """The array of one block. A table's tensors may have fewer rows, such as those that a client holds.
 
         Raises:
             MisuseError: a tensor is missing, unknown, or of another shape or dtype.
@@ -180,10 +180,9 @@ class StateMapping:
         names = [tensor.name for tensor in layout.tensors]
         check_names(names, tensors)
         if isinstance(layout, TableLayout):
-            tensor = layout.tensors[0]
-            array = as_array(tensor.name, tensors[tensor.name])
-            rows = array.shape[:1] or tensor.shape[:1]
-            return layout.pack({tensor.name: Tensor(tensor.name, rows + tensor.shape[1:], tensor.dtype).check(array)})
+            rows = as_array(names[0], tensors[names[0]]).shape[:1] or layout.block.shape[:1]
+            held = [Tensor(each.name, rows + each.shape[1:], each.dtype) for each in layout.tensors]
+            return layout.pack({tensor.name: tensor.check(tensors[tensor.name]) for tensor in held})
         return layout.pack({tensor.name: tensor.check(tensors[tensor.name]) for tensor in layout.tensors})
 
     def unpack(self, block: str, array: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:

@@ -17,7 +17,7 @@ from parties.client.abstaining import taking_part
 from parties.client.arguments import Rows
 from parties.client.submission import LastSubmission
 from parties.docstrings import documented_by
-from parties.outcome import ClientOutcome, PrivacySpent, SubmissionReceipt
+from parties.outcome import ClientOutcome, PrivacySpent, Retrieved, SubmissionReceipt
 from parties.threads import Work
 
 ResultT = TypeVar("ResultT")
@@ -76,7 +76,7 @@ class Client:
         self._calls = calls
         self._standing = standing
 
-    async def retrieve(self, rows: Rows, *, wait: bool = False) -> dict[str, npt.NDArray[Any]]:
+    async def retrieve(self, rows: Rows, *, wait: bool = False) -> Retrieved:
         """See `parties.Client.retrieve`."""
         return await self._call(lambda client: client.retrieve(rows, wait=wait))
 

@@ -45,7 +45,7 @@ from parties.client.submission import fresh_marks, is_nothing, update_mark
 from parties.client.submitting import Submitter
 from parties.client.trees import TreeMaker
 from parties.errors import ClientEndedError, NoUnionError, RoundClosedError, StillInDoubtError
-from parties.outcome import SubmissionReceipt
+from parties.outcome import Retrieved, SubmissionReceipt
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class Actor:
                 assert_never(request)
         return None
 
-    async def _retrieve_in_round(self, request: inbox.Retrieve) -> dict[str, npt.NDArray[Any]]:
+    async def _retrieve_in_round(self, request: inbox.Retrieve) -> Retrieved:
         """Retrieve in the open round, and in the next one if it turns out that the one entered before has closed.
 
         Where nothing is ever submitted, also in the next one if this one closes meanwhile.
@@ -241,14 +241,12 @@ class Actor:
                     raise
                 tried = last.number
 
-    async def _retrieve(
-        self, config: RoundConfig, wanted: RowsByBlock, whole: Sequence[str]
-    ) -> dict[str, npt.NDArray[Any]]:
-        arrays: dict[str, npt.NDArray[Any]] = {}
+    async def _retrieve(self, config: RoundConfig, wanted: RowsByBlock, whole: Sequence[str]) -> Retrieved:
+        arrays = Retrieved()
         if wanted:
-            arrays, deferred = await self._retriever.retrieve(config, wanted)
-            self.deferred = deferred
-        arrays |= {name: await self._downloads.whole(config, name) for name in whole}
+            arrays = await self._retriever.retrieve(config, wanted)
+            self.deferred = arrays.deferred
+        arrays.update({name: await self._downloads.whole(config, name) for name in whole})
         self.deferred = {name: rows for name, rows in self.deferred.items() if name not in whole}
         if any(isinstance(config.task.block(name), Sparse) for name in whole):
             self.participation.have_all_rows()

@@ -31,7 +31,7 @@ from parties.client.arguments import Rows
 from parties.client.client import Client
 from parties.client.submission import LastSubmission
 from parties.docstrings import documented_by
-from parties.outcome import ClientOutcome, PrivacySpent, SubmissionReceipt
+from parties.outcome import ClientOutcome, PrivacySpent, Retrieved, SubmissionReceipt
 from parties.threads import FOR_EVER, Blocking, Calls
 
 
@@ -54,7 +54,7 @@ class BlockingClient(Blocking[Client]):
             "and for parties.aio on an asyncio loop",
         )
 
-    def retrieve(self, rows: Rows, *, wait: bool = False, timeout: float = FOR_EVER) -> dict[str, npt.NDArray[Any]]:
+    def retrieve(self, rows: Rows, *, wait: bool = False, timeout: float = FOR_EVER) -> Retrieved:
         """See `Client.retrieve`."""
         return self._calls.call(lambda client: client.retrieve(rows, wait=wait), timeout)
 

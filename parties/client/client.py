@@ -39,7 +39,7 @@ from parties.client.outcomes import privacy_spent
 from parties.client.setup import ClientSetup
 from parties.client.state import Pending
 from parties.client.submission import LastSubmission, update_mark
-from parties.outcome import ClientOutcome, PrivacySpent, SubmissionReceipt
+from parties.outcome import ClientOutcome, PrivacySpent, Retrieved, SubmissionReceipt
 from transport.needs_trio import NeedsTrio
 
 NEEDS_TRIO = NeedsTrio(
@@ -178,7 +178,7 @@ class Client:
 
     # ---- the calls
 
-    async def retrieve(self, rows: Rows, *, wait: bool = False) -> dict[str, npt.NDArray[Any]]:
+    async def retrieve(self, rows: Rows, *, wait: bool = False) -> Retrieved:
         """Fetch rows of sparse blocks privately, and blocks whole.
 
             rows = await client.retrieve({"items": [3, 14], "head": ...})
@@ -200,7 +200,7 @@ class Client:
             that is aligned on a union. After it a submission of this round brings its own trees, so any rows can be
             updated with `updates="retrieved"`, too; the rows of a session stay as they are.
             Rows that found no place (with probability 2^-40), and those outside the union of a round that is aligned
-            on one, are zero and named in `deferred`.
+            on one, are zero and named in the `deferred` of what is returned, as in the client's.
 
         Raises:
             MisuseError: a block or a row is not what the task allows, a submission is pending, or this client has

@@ -18,7 +18,7 @@ import trio
 from fsl_async.client.upload import SparseUpdate
 from fsl_async.errors import FslError
 from fsl_async.ring import Elements
-from parties.outcome import ClientOutcome, SubmissionReceipt
+from parties.outcome import ClientOutcome, Retrieved, SubmissionReceipt
 from parties.storage.store import StoreLostError
 
 ResultT = TypeVar("ResultT")
@@ -30,7 +30,7 @@ class Asking(Generic[ResultT]):
 
 
 @dataclass(frozen=True)
-class Retrieve(Asking[dict[str, npt.NDArray[Any]]]):
+class Retrieve(Asking[Retrieved]):
     """Rows of sparse blocks by index, and whole blocks by name."""
 
     rows: RowsByBlock = field(repr=False)

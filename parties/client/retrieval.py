@@ -33,11 +33,11 @@ from parties.client.session import TreeSession
 from parties.client.setup import ClientSetup
 from parties.client.trees import MadeTrees, TreeMaker
 from parties.errors import RequestDeniedError
+from parties.outcome import Retrieved
 
 Answers: TypeAlias = tuple[memoryview, memoryview]
 Wanted: TypeAlias = Mapping[int, npt.NDArray[np.uint32]]
 Rows: TypeAlias = dict[int, npt.NDArray[Any]]
-Deferred: TypeAlias = dict[str, npt.NDArray[np.uint32]]
 
 
 class Retriever:
@@ -59,27 +59,25 @@ class Retriever:
         self._downloads = downloads
         self._planter = planter
 
-    async def retrieve(self, config: RoundConfig, wanted: Wanted) -> tuple[dict[str, npt.NDArray[Any]], Deferred]:
+    async def retrieve(self, config: RoundConfig, wanted: Wanted) -> Retrieved:
         """Retrieve rows of sparse blocks.
 
         Returns:
-            By block, the rows in the order wanted, zeros in place of those that this round or its trees lack; and
-            those, by block.
+            By block, the rows in the order wanted, zeros in place of those that this round or its trees lack.
         """
         task = self._setup.task
         within = {index: self._unions.within(config, index, rows) for index, rows in wanted.items()}
         ranks = {index: self._unions.named(config, index, rows[within[index]]) for index, rows in wanted.items()}
         found, client_trees = await self._found(config, ranks)
-        arrays: dict[str, npt.NDArray[Any]] = {}
-        deferred: Deferred = {}
+        arrays = Retrieved()
         for index, rows in wanted.items():
             name, there = task.sparse(index).name, within[index]
             arrays[name] = np.zeros((len(rows), *found[index].shape[1:]), dtype=found[index].dtype)
             arrays[name][there] = found[index]
             there[there] = ~np.isin(ranks[index], client_trees.deferred.get(index, ()))
             if not there.all():
-                deferred[name] = rows[~there]
-        return arrays, deferred
+                arrays.deferred[name] = rows[~there]
+        return arrays
 
     async def _found(self, config: RoundConfig, wanted: Wanted) -> tuple[Rows, ClientTrees]:
         """The wanted rows, and the trees that they were found with."""

@@ -29,6 +29,6 @@ class StaleOptimizerError(MisuseError):
 
     Make an optimizer for every round, once its rows are loaded:
 
-        submodel.load(wanted, retrieved, client.deferred)
+        submodel.load(wanted, retrieved)
         optimizer = torch.optim.Adam(model.parameters())
     """

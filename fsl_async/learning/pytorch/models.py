@@ -210,7 +210,7 @@ def map_model(
     """
     parts = list(parts)
     stays = local_names(model, local)
-    shared = shared_tensors(model, [part.tensor for part in parts if isinstance(part, Table)], stays)
+    shared = shared_tensors(model, [name for part in parts if isinstance(part, Table) for name in part.tensors], stays)
     shapes = _whole_shapes(model)
     state = {
         name: np.broadcast_to(np.zeros((), ARRAYS[tensor.dtype]), shapes.get(name, tuple(tensor.shape)))
@@ -263,7 +263,8 @@ def load_blocks(model: nn.Module, mapping: StateMapping, blocks: Arrays) -> dict
 
 def table_names(mapping: StateMapping) -> dict[str, str]:
     """By the name of each tensor that is a table, its block."""
-    return {layout.tensors[0].name: layout.block.name for layout in mapping.layouts if isinstance(layout, TableLayout)}
+    tables = [layout for layout in mapping.layouts if isinstance(layout, TableLayout)]
+    return {tensor.name: layout.block.name for layout in tables for tensor in layout.tensors}
 
 
 def tensors_of(model: nn.Module, mapping: StateMapping) -> dict[str, torch.Tensor]:

@@ -17,7 +17,7 @@ from torch import nn
 
 from fsl_async.errors import MisuseError
 from fsl_async.learning.fit import Fit
-from fsl_async.learning.layouts import FlatLayout
+from fsl_async.learning.layouts import FlatLayout, TableLayout
 from fsl_async.learning.pytorch.held import HeldTable
 from fsl_async.learning.pytorch.models import (
     arrays_of,
@@ -44,7 +44,7 @@ class Submodel:
         submodel = hold(model, mapping, task)
 
         wanted = submodel.wanted({"items": [ids for ids, labels in batches]})
-        submodel.load(wanted, await client.retrieve(wanted), client.deferred)
+        submodel.load(wanted, await client.retrieve(wanted))
         train(model, batches)
         await client.submit(submodel.update())
 
@@ -59,19 +59,23 @@ class Submodel:
         self.mapping = mapping
         self.task = task
         self._model = model
-        self._tables = {block: name for name, block in table_names(mapping).items()}
+        self._tables = {each.block.name: each for each in mapping.layouts if isinstance(each, TableLayout)}
         self._flat = [layout for layout in mapping.layouts if isinstance(layout, FlatLayout)]
         self._before: dict[str, npt.NDArray[Any]] = {}
         self._local: dict[str, torch.Tensor] = {}
 
     @property
-    def tables(self) -> dict[str, HeldTable]:
-        """By sparse block, the held table."""
-        modules = tables_named(self._model, self._tables.values())
-        for name, module in modules.items():
-            if not isinstance(module, HeldTable):
-                raise MisuseError(f"tensor {name!r} is no longer of a held table: call `hold` again")
-        return {block: modules[name] for block, name in self._tables.items()}
+    def tables(self) -> dict[str, tuple[HeldTable, ...]]:
+        """By sparse block, its held tables, in the order of their tensors' names."""
+        modules = tables_named(self._model, table_names(self.mapping))
+        found: dict[str, tuple[HeldTable, ...]] = {}
+        for block, layout in self._tables.items():
+            for tensor in layout.tensors:
+                module = modules[tensor.name]
+                if not isinstance(module, HeldTable):
+                    raise MisuseError(f"tensor {tensor.name!r} is no longer of a held table: call `hold` again")
+                found[block] = (*found.get(block, ()), module)
+        return found
 
     def wanted(self, ids: Mapping[str, Ids], *, most_frequent: bool = False) -> Wanted:
         """What to retrieve before a round's batches can be trained on.
@@ -94,7 +98,7 @@ class Submodel:
         self,
         wanted: Mapping[str, npt.NDArray[np.int64] | EllipsisType],
         retrieved: Mapping[str, npt.NDArray[Any]],
-        deferred: Mapping[str, npt.ArrayLike],
+        deferred: Mapping[str, npt.ArrayLike] | None = None,
     ) -> dict[str, float]:
         """Begin a round: hold the rows that were retrieved, and take over what all clients share.
 
@@ -104,7 +108,8 @@ class Submodel:
         Args:
             wanted: what was asked for; see `wanted`.
             retrieved: what `Client.retrieve` has returned for it.
-            deferred: `Client.deferred`: rows that were not retrieved, though they were asked for. They are not held.
+            deferred: by block, rows that were not retrieved, though they were asked for. They are not held. By default
+                those that `Client.retrieve` has named in what it returned.
 
         Returns:
             By tensor, the largest error of rounding what was retrieved to the tensor's dtype.
@@ -114,6 +119,7 @@ class Submodel:
                 loaded again before it is used.
         """
         self._before = {}
+        missing = getattr(retrieved, "deferred", {}) if deferred is None else deferred
         for name in [*wanted, *(layout.block.name for layout in self._flat)]:
             if name not in retrieved:
                 raise MisuseError(f"block {name!r} is missing: retrieve what `wanted` returns, and load that")
@@ -121,7 +127,7 @@ class Submodel:
         rounding: dict[str, float] = {}
         tensors = checked_tensors(self._model, self.mapping)
         for name in self.tables:
-            rounding[self._tables[name]] = self._load_table(name, wanted.get(name), retrieved, deferred.get(name, ()))
+            rounding |= self._load_table(name, wanted.get(name), retrieved, missing.get(name, ()))
         for layout in self._flat:
             for name, array in self.mapping.unpack(layout.block.name, retrieved[layout.block.name]).items():
                 rounding[name] = copy_into(name, tensors[name], array)
@@ -164,9 +170,11 @@ class Submodel:
         return self.mapping.fits(update, self.task)
 
     def _rows(self, name: str, ids: Ids, most_frequent: bool) -> npt.NDArray[np.int64]:
-        table = self._table(name)
+        tables = self._held(name)
         flat = _flat(name, ids)
-        picked = frequent_rows(flat[flat != table.padding_idx], self.task.block(name))
+        if len({table.padding_idx for table in tables}) == 1:  # else it is a row like any other, for one of them
+            flat = flat[flat != tables[0].padding_idx]
+        picked = frequent_rows(flat, self.task.block(name))
         if len(picked.deferred) and not most_frequent:
             raise MisuseError(
                 f"table {name!r}: the batches have {len(picked.rows) + len(picked.deferred):,} distinct rows, and a "
@@ -175,30 +183,37 @@ class Submodel:
             )
         return picked.rows
 
-    def _table(self, name: str) -> HeldTable:
+    def _held(self, name: str) -> tuple[HeldTable, ...]:
         if name not in self.tables:
             raise MisuseError(f"the model has no table {name!r}; it has {list(self.tables)}")
         return self.tables[name]
 
-    def _load_table(self, name: str, wanted: Any, retrieved: Mapping[str, Any], deferred: npt.ArrayLike) -> float:
+    def _load_table(
+        self, name: str, wanted: Any, retrieved: Mapping[str, Any], deferred: npt.ArrayLike
+    ) -> dict[str, float]:
         """The rows that were wanted and came; none where none were wanted."""
-        table = self._table(name)
+        tensors = [tensor.name for tensor in self._tables[name].tensors]
+        tables = dict(zip(tensors, self._held(name), strict=True))
         if wanted is None:
-            return table.load([], np.empty((0, table.embedding_dim)))
-        rows = np.arange(table.num_embeddings) if wanted is ... else np.asarray(wanted)
-        values = self.mapping.unpack(name, retrieved[name])[self._tables[name]]
-        if len(values) != len(rows):
-            raise MisuseError(f"table {name!r}: {len(rows)} rows were wanted, and {len(values)} were retrieved")
+            return {tensor: table.load([], np.empty((0, table.embedding_dim))) for tensor, table in tables.items()}
+        rows = np.arange(self._tables[name].block.rows) if wanted is ... else np.asarray(wanted)
+        values = self.mapping.unpack(name, retrieved[name])
+        if len(values[tensors[0]]) != len(rows):
+            raise MisuseError(
+                f"table {name!r}: {len(rows)} rows were wanted, and {len(values[tensors[0]])} were retrieved"
+            )
         came = ~np.isin(rows, np.asarray(deferred, dtype=np.int64))
-        return table.load(rows[came], values[came])
+        return {tensor: table.load(rows[came], values[tensor][came]) for tensor, table in tables.items()}
 
     def _table_change(self, name: str, after: Mapping[str, npt.NDArray[Any]]) -> Any:
-        rows, tensor = self.tables[name].rows, self._tables[name]
-        change = after[tensor].astype(np.float64) - self._before[tensor]
-        touched = change.any(axis=1)
-        if not touched.any():
-            self._refuse_untrained(self.tables[name], tensor)
-        return rows[touched], change[touched]
+        layout = self._tables[name]
+        change = {each.name: after[each.name].astype(np.float64) - self._before[each.name] for each in layout.tensors}
+        for tensor, table in zip(layout.tensors, self.tables[name], strict=True):
+            if not change[tensor.name].any():
+                self._refuse_untrained(table, tensor.name)
+        beside = layout.beside(change)
+        touched = beside.any(axis=1)
+        return self.tables[name][0].rows[touched], beside[touched]
 
     def _refuse_untrained(self, table: HeldTable, tensor: str) -> None:
         """Refuse a table that nobody trains though a gradient has reached it."""
@@ -230,7 +245,11 @@ class Submodel:
             MisuseError: one is not finite; the message names its tensor, and says so if it is from its gradient.
         """
         tensors = checked_tensors(self._model, self.mapping)
-        tables = {self._tables[block]: table for block, table in self.tables.items()}
+        tables = {
+            tensor.name: table
+            for block, held in self.tables.items()
+            for tensor, table in zip(self._tables[block].tensors, held, strict=True)
+        }
         loaded = {name: tables[name].values() if name in tables else tensor for name, tensor in tensors.items()}
         arrays = arrays_of(loaded, self.mapping)
         for name, array in arrays.items():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fsl_async import Dense, MisuseError, Ring, Sparse, Task
+from fsl_async.blocks import LARGEST_WIDTH
 from fsl_async.learning import MegaElements, StateMapping, Table
 from parties import load_model, save_model
 
@@ -126,6 +127,69 @@ def test_a_table_of_more_than_two_axes_and_one_of_one() -> None:
     mapping = StateMapping.of(state, [Table("heads", select=2), Table("bias", select=2)])
     assert mapping.blocks == (Sparse("heads", rows=6, width=8, select=2), Sparse("bias", rows=6, width=1, select=2))
     assert same(mapping.state(mapping.model(state)), state)
+
+
+def test_several_tensors_with_the_same_ids_are_one_block() -> None:
+    """A row of it has all their rows, in the order of their names; each tensor comes back as it was."""
+    state = {
+        "vectors": RNG.normal(size=(9, 2, 4)).astype(np.float32),
+        "biases": RNG.normal(size=9),
+        "head": RNG.normal(size=3),
+    }
+    mapping = StateMapping.of(state, [Table(["vectors", "biases"], select=4, block="items")])
+    assert mapping.blocks == (Sparse("items", rows=9, width=9, select=4), Dense("rest", size=3))
+    assert mapping.tensors == ("biases", "vectors", "head")
+    assert mapping.block("biases") == mapping.block("vectors")
+    model = mapping.model(state)
+    assert model["items"].dtype == np.float64
+    assert np.array_equal(model["items"][:, 0], state["biases"])
+    assert np.array_equal(model["items"][:, 1:].reshape(9, 2, 4), state["vectors"])
+    assert same(mapping.state(model), state)
+    held = mapping.unpack("items", model["items"][[7, 2]])
+    assert same(held, {"biases": state["biases"][[7, 2]], "vectors": state["vectors"][[7, 2]]})
+    assert np.array_equal(mapping.pack("items", held), model["items"][[7, 2]])
+    with refused("tensor 'vectors' has shape (1, 2, 4), and the mapping has (2, 2, 4)"):
+        mapping.pack("items", held | {"vectors": held["vectors"][:1]})
+
+
+def test_an_update_of_one_of_several_tensors_selects_its_row_and_names_the_tensor() -> None:
+    state = {"biases": np.zeros(9), "vectors": np.zeros((9, 3))}
+    mapping = StateMapping.of(state, [Table(["biases", "vectors"], select=4, block="items")])
+    task = Task(name="t", blocks=mapping.blocks, **FIELDS)
+    after = {"biases": state["biases"].copy(), "vectors": state["vectors"].copy()}
+    after["biases"][5], after["vectors"][2] = 0.5, (0, 0.25, 0)
+    rows, values = mapping.update(state, after)["items"]
+    assert rows.tolist() == [2, 5]
+    assert values.tolist() == [[0, 0, 0.25, 0], [0.5, 0, 0, 0]]
+    fits = mapping.fits({"items": (rows, values)}, task)
+    assert (fits["biases"].value, fits["vectors"].value) == (0.5, 0.25)
+    values[0, 3] = 1e30
+    with refused("tensor 'vectors' at [2, 2]: 1e+30 does not fit"):
+        mapping.fits({"items": (rows, values)}, task)
+    after["vectors"][8, 1] = np.inf
+    with refused("tensor 'vectors': inf at [8, 1] is not a finite number"):
+        mapping.update(state, after)
+
+
+def test_tensors_that_are_not_one_table() -> None:
+    state = {
+        "vectors": np.zeros((9, 3)),
+        "users": np.zeros((8, 3)),
+        "counts": np.zeros(9, np.int64),
+        "wide": np.zeros((9, LARGEST_WIDTH)),
+    }
+    for names, why in (
+        (["vectors", "users"], "'vectors' has 9 rows and 'users' has 8; tensors of one table have the same ids"),
+        (["vectors", "counts"], "tensor 'counts' is of int64, among floats in block 'items'"),
+        (["vectors", "wide"], f"rows of {LARGEST_WIDTH + 3:,} weights in all"),
+        (["vectors", "vectors"], "tensor 'vectors' is named twice"),
+        ([], "the name of a tensor expected, or of several"),
+        (5, "the state has no tensor 5"),
+    ):
+        with refused(why):
+            StateMapping.of(state, [Table(names, select=2, block="items")])
+    with refused("several tensors are one block: give it a name with block="):
+        StateMapping.of({"a": np.zeros((3, 1)), "b": np.zeros((3, 1))}, [Table(["a", "b"], select=1)])
 
 
 floats = st.sampled_from([np.float16, np.float32, np.float64, np.dtype(">f4")])

@@ -184,8 +184,9 @@ async def test_a_union_is_what_the_selections_have_together(case: str, selection
             for client, rows in zip(clients, UNIONS[case], strict=True):
                 outside = next((row for row in range(60) if row not in found), None)
                 if outside is not None:
-                    assert not (await client.retrieve({"items": [outside]}))["items"].any()
-                    assert client.deferred["items"].tolist() == [outside]
+                    retrieved = await client.retrieve({"items": [outside]})
+                    assert not retrieved["items"].any()
+                    assert retrieved.deferred["items"].tolist() == client.deferred["items"].tolist() == [outside]
                 update = {"items": (np.array(rows, dtype=int), np.ones((len(rows), 2)))}
                 await carry_out(Plan(client, {"items": np.array(rows, dtype=int)}, update), clear.model)
                 clear.add(update)

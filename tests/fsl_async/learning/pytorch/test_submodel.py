@@ -21,7 +21,7 @@ from fsl_async.learning.pytorch import (  # noqa: E402
     map_model,
     model_blocks,
 )
-from parties import simulate  # noqa: E402
+from parties import Retrieved, simulate  # noqa: E402
 
 WORDS, WIDTH, CLASSES = 300, 5, 4
 TABLES = [Table("words.weight", select=60, block="items")]
@@ -129,7 +129,7 @@ async def test_rounds_on_two_servers_equal_federated_averaging_in_the_clear(opti
         data = batches([number, ord(name[0])])
         submodel = submodels[name]
         wanted = submodel.wanted({"items": [ids for ids, _ in data]})
-        assert submodel.load(wanted, await client.retrieve(wanted), client.deferred).keys() >= {"words.weight"}
+        assert submodel.load(wanted, await client.retrieve(wanted)).keys() >= {"words.weight"}
         assert ours[name].words.weight.shape[0] <= 41, "the rows, and the padding"
         train(ours[name], data, OPTIMIZERS[optimizer], seed=number)
         update = submodel.update()
@@ -166,7 +166,7 @@ def held(model=None, mapping=None, **options):
 def begin_round(submodel, *ids):
     start = model_blocks(fresh(), submodel.mapping)
     wanted = submodel.wanted({"items": list(ids)})
-    submodel.load(wanted, {"items": start["items"][wanted["items"]], "rest": start["rest"]}, {})
+    submodel.load(wanted, {"items": start["items"][wanted["items"]], "rest": start["rest"]})
 
 
 def loaded(ids=(3, 7, 9), **options):
@@ -218,6 +218,12 @@ def test_rows_that_were_deferred_are_not_held():
     model(torch.tensor([[3], [3]]))
     with pytest.raises(RowNotRetrievedError, match="row 7 was not retrieved"):
         model(torch.tensor([[3], [7]]))
+    retrieved = Retrieved()
+    retrieved.update(items=start["items"][[3, 7]], rest=start["rest"])
+    retrieved.deferred["items"] = np.array([3], dtype=np.uint32)
+    submodel.load(wanted, retrieved)
+    with pytest.raises(RowNotRetrievedError, match="row 3 was not retrieved"):
+        model(torch.tensor([[3], [7]]))
 
 
 def test_only_rows_that_have_changed_are_submitted():
@@ -234,7 +240,7 @@ def test_a_layer_that_is_replaced_after_the_table_was_held_is_the_one_that_learn
     model, submodel = held()
     model.out = nn.Linear(WIDTH, CLASSES)
     wanted = submodel.wanted({"items": [3]})
-    submodel.load(wanted, {"items": start["items"][[3]], "rest": start["rest"]}, {})
+    submodel.load(wanted, {"items": start["items"][[3]], "rest": start["rest"]})
     assert torch.equal(model.out.bias, fresh().out.bias)
     model.out.bias = nn.Parameter(model.out.bias.detach() + 0.5)
     assert round(submodel.update()["rest"].sum(), 6) == CLASSES * 0.5
@@ -261,7 +267,7 @@ def test_what_was_retrieved_must_be_whole_and_finite():
         ),
     ]:
         with pytest.raises(MisuseError, match=expected):
-            submodel.load(wanted, retrieved, {})
+            submodel.load(wanted, retrieved)
         with pytest.raises(MisuseError, match="call `load`"):
             submodel.update()
 
@@ -332,7 +338,7 @@ def test_a_client_s_weight_multiplies_its_changes():
     start = model_blocks(fresh(), mapping)
     model, submodel = held(mapping=mapping, apply="weighted-mean", weights="examples")
     wanted = submodel.wanted({"items": [3]})
-    submodel.load(wanted, {"items": start["items"][[3]], "rest": start["rest"]}, {})
+    submodel.load(wanted, {"items": start["items"][[3]], "rest": start["rest"]})
     with torch.no_grad():
         model.out.bias += 0.5
     values = submodel.update(examples=8)
@@ -345,13 +351,65 @@ def test_a_client_s_weight_multiplies_its_changes():
         loaded()[1].update(examples=8)
 
 
+class Recommender(nn.Module):
+    """A vector and a bias for each item: two tables with the same ids, of which one has a padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.vectors = nn.Embedding(WORDS, WIDTH, padding_idx=0)
+        self.biases = nn.Embedding(WORDS, 1)
+        self.taste = nn.Linear(WIDTH, 1)
+
+    def forward(self, ids):
+        return self.taste(self.vectors(ids)).squeeze(-1) + self.biases(ids).squeeze(-1)
+
+
+def test_several_tables_with_the_same_ids_are_one_block():
+    """What two tables retrieve and submit as one is, bit for bit, what the whole model learns."""
+    tables = [Table(["vectors.weight", "biases.weight"], select=20, block="items")]
+    mapping = map_model(Recommender(), tables)
+    assert [(block.name, block.weights) for block in mapping.blocks] == [("items", WORDS * (WIDTH + 1)), ("rest", 6)]
+    whole, model = fresh(Recommender), fresh(Recommender, 1)
+    start = model_blocks(whole, mapping)
+    model, submodel = held(model, mapping)
+    ids = torch.tensor([[4, 9, 0], [9, 250, 17]])
+    wanted = submodel.wanted({"items": ids})
+    assert wanted["items"].tolist() == [0, 4, 9, 17, 250], "what one table takes for padding is a row of the other"
+    submodel.load(wanted, start | {"items": start["items"][wanted["items"]]})
+    assert submodel.tables["items"] == (model.biases, model.vectors)
+    for each in (whole, model):
+        optimizer = torch.optim.SGD(each.parameters(), lr=0.5)
+        each(ids).square().sum().backward()
+        optimizer.step()
+    rows, values = submodel.update()["items"]
+    learnt = model_blocks(whole, mapping)["items"] - start["items"].astype(np.float64)
+    assert rows.tolist() == [0, 4, 9, 17, 250]
+    assert np.array_equal(values, learnt[rows])
+    assert not values[0, 1:].any(), "the padding's vector stays"
+    assert not np.delete(learnt, rows, axis=0).any()
+
+
+def test_one_of_several_tables_that_nobody_trains_is_refused_by_name():
+    tables = [Table(["vectors.weight", "biases.weight"], select=20, block="items")]
+    mapping = map_model(Recommender(), tables)
+    model, submodel = held(fresh(Recommender), mapping)
+    wanted = submodel.wanted({"items": torch.tensor([4, 9])})
+    start = model_blocks(fresh(Recommender), mapping)
+    submodel.load(wanted, start | {"items": start["items"][wanted["items"]]})
+    optimizer = torch.optim.SGD([model.vectors.weight], lr=0.5)
+    model(torch.tensor([4, 9])).square().sum().backward()
+    optimizer.step()
+    with pytest.raises(MisuseError, match=r"'biases\.weight' has a gradient"):
+        submodel.update()
+
+
 def test_more_rows_than_one_submission_takes_are_carried_by_error_feedback():
     """Two rows a round, of a model that was retrieved whole."""
     tables = [Table("words.weight", select=2, block="items")]
     mapping = map_model(fresh(), tables, local=LOCAL)
     model, submodel = held(mapping=mapping, updates="any")
     start = model_blocks(fresh(), mapping)
-    submodel.load({"items": ..., "rest": ...}, start, {})
+    submodel.load({"items": ..., "rest": ...}, start)
     train(model, batches(1), OPTIMIZERS["adam"], 1)
     update = submodel.update()
     assert len(update["items"][0]) > 2
@@ -379,7 +437,7 @@ def test_a_bag_is_replaced_by_a_bag_that_does_the_same():
     assert not model.words.training
     wanted = submodel.wanted({"items": [1, 2, 3, 4]})
     assert wanted.keys() == {"items"}
-    submodel.load(wanted, {"items": start["items"][wanted["items"]]}, {})
+    submodel.load(wanted, {"items": start["items"][wanted["items"]]})
     call = torch.tensor([1, 3, 2, 4]), torch.tensor([0, 2, 4])
     assert torch.equal(model.words(*call), whole.words(*call))
     assert submodel.update().keys() == {"items"}
@@ -407,7 +465,7 @@ def test_a_model_that_was_built_with_held_tables():
 
     model = fresh(Built)
     model, submodel = held(model)
-    assert submodel.tables["items"] is model.words
+    assert submodel.tables["items"] == (model.words,)
 
 
 def tied(model):
@@ -521,7 +579,7 @@ def test_models_of_other_floats_are_converted_exactly(dtype):
     assert {array.dtype for array in start.values()} == {np.dtype(stored)}
     model, submodel = held(fresh(seed=5).to(dtype), mapping)
     wanted = submodel.wanted({"items": [3, 7]})
-    rounding = submodel.load(wanted, {"items": start["items"][[3, 7]], "rest": start["rest"]}, {})
+    rounding = submodel.load(wanted, {"items": start["items"][[3, 7]], "rest": start["rest"]})
     assert set(rounding.values()) == {0.0}
     assert torch.equal(model.out.weight, whole.out.weight)
     with torch.no_grad():
@@ -536,7 +594,7 @@ def test_a_narrow_model_says_what_it_rounds():
     start = model_blocks(fresh(), MAPPING)
     model, submodel = held(fresh().to(torch.bfloat16), MAPPING)
     wanted = submodel.wanted({"items": [3]})
-    rounding = submodel.load(wanted, {"items": start["items"][[3]], "rest": start["rest"]}, {})
+    rounding = submodel.load(wanted, {"items": start["items"][[3]], "rest": start["rest"]})
     exact = start["items"][3].astype(np.float64)
     assert rounding["words.weight"] == np.abs(exact - model.words.weight[1].detach().double().numpy()).max() > 0
 
