@@ -60,13 +60,13 @@ def main(how: str, trees: int, depth: int, folder: Path) -> None:
         (folder / "1").write_bytes(b"few")
     if how == "missing":
         (folder / "0").unlink()
-    said = {
+    said: dict[str, float | str] = {
         "leaves": trees << depth,
         "seconds": 0.01,
         "group": "add" if how == "add" else "xor",
         "value": "05" + 30 * "0",
     }
-    changed = {
+    changed: dict[str, dict[str, float | str]] = {
         "fewer": {"leaves": 1},
         "timeless": {"seconds": 0},
         "zero": {"value": 32 * "0"},

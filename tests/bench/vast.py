@@ -190,7 +190,7 @@ async def _conclude(
             await lane.run(partial(combining.add, span, pieces[0], pieces[1]))
         sums = combining.finish()
     with _clock(seconds, "apply"):
-        after = await lane.run(partial(apply_sum, begun, None, sums))
+        after = await lane.run(partial(apply_sum, begun, None, {}, sums))
     with _clock(seconds, "digest the model"):
         await lane.run(partial(describe_model, case.task, after.model))
     _compare(folder, case, sums)

@@ -297,6 +297,7 @@ async def _put(case: Case, blobs: Blobs) -> tuple[dict[str, StoredSubmission], t
                 query=0,
                 query_part=b"",
                 part=digest,
+                bind=b"",
             )
         if number < QUERIES:
             query, layout = client.query(0), Layout.retrieval(case.config.shape)
