@@ -14,7 +14,7 @@ everything, and a peer that hangs while its system still acknowledges what comes
 very long.
 
 A failure to receive breaks the channel as well: after forged, cut or malformed records no more messages are returned.
-Only to a peer that is authenticated and broke the rules of records can something be sent even then: why it is over.
+Only to a peer that broke the rules of records, or is silent, can something be sent even then: why it is over.
 A message that is refused because of its length or its pace is only left unread.
 """
 
@@ -42,7 +42,7 @@ from transport.arriving import (
     make_room,
     unseen,
 )
-from transport.errors import ChannelClosedError, MessageTooLongError, RecordError, SilentPeerError
+from transport.errors import ChannelBrokenError, ChannelClosedError, MessageTooLongError, RecordError, SilentPeerError
 from transport.preamble import Role
 from transport.records import RECORD_SIZE, Announced, Event, NeedData, RecordReader, RecordWriter
 from transport.wire import Wire
@@ -230,7 +230,6 @@ class Channel:
             if self.bytes_received != heard:
                 heard, heard_at = self.bytes_received, trio.current_time()
             elif trio.current_time() - heard_at >= SILENCE:
-                self._writer.abandon("the peer is silent")
                 self._reader.abandon(SilentPeerError(f"nothing has come for {SILENCE:g} s, not even a sign of life"))
             await self.ping_unless_sending()
 
@@ -453,7 +452,7 @@ class Channel:
             yield
         except ChannelError as error:
             self._message = Quiet()
-            if not isinstance(error, RecordError):
+            if not isinstance(error, RecordError | ChannelBrokenError):
                 self._writer.abandon(str(error))
             raise
 

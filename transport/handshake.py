@@ -10,7 +10,7 @@
 
 Every message has one size, whatever it carries, so that an observer learns neither who the client is nor what it was
 told, and a stranger cannot make either side wait for or store more than that. From outside all failures look alike: the
-stream closes. The two ends learn the reason from the class of the error.
+stream closes. The two ends learn the reason from the class of the error, and once there are keys the server says it.
 
 The server proves that it holds its pinned key in message 2, before the client's identity leaves the client.
 """
@@ -188,9 +188,14 @@ async def respond(wire: Wire, settings: HandshakeSettings, admit: Admit) -> Chan
     noise = HandshakeState(KeyPair.from_private(settings.private_key), None, agreed, settings.randomness)
     noise.read_message(await wire.receive_exactly(_FIRST_SIZE))
     await wire.send(noise.write_message(_pad(settings.payload, _PADDED_SIZE)))
-    peer_payload = _unpad(noise.read_message(await _introduction(wire)))
+    padded = noise.read_message(await _introduction(wire))
     sending, receiving = noise.split()
     writer = RecordWriter(sending)
+    try:
+        peer_payload = _unpad(padded)
+    except HandshakeError as error:
+        await _send_answer(wire, writer, Refusal(str(error)))
+        raise
     decision = await admit(noise.remote_static, peer_payload)
     await _send_answer(wire, writer, decision)
     welcome = _admitted(decision)

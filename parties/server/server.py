@@ -27,6 +27,7 @@ from parties.server.clients.requests import RequestHandler
 from parties.server.message_tap import MessageTap
 from parties.server.operating import OperatedServer
 from parties.server.peer.meeting import PeerDialling, other_task
+from parties.server.replies import farewell, say_why
 from parties.server.setup import ServerSetup
 from parties.server.task_router import Listening, TaskRouter
 from parties.storage.store import DiskFullError, StoreLostError
@@ -239,15 +240,15 @@ class Server(OperatedServer):
                 del self._connected[scope]
         if scope.cancelled_caught:
             refusal = self.enrolment.dismissal(client)
-            raise DismissedError(
-                f"{client.name!r} is disconnected: {refusal.reason if refusal else 'it was dismissed'}"
-            )
+            why = f"{client.name!r} is disconnected: {refusal.reason if refusal else 'it was dismissed'}"
+            await say_why(channel, farewell("busy", client.name, why))
+            raise DismissedError(why)
 
     async def _end_dismissed(self) -> None:
         """End the connections of clients that are not known any more.
 
-        A request stays unanswered: a submission may be stored by then, so "refused" would not be true. The client's
-        next connection is refused with the reason.
+        A request stays undecided, which "busy" says: a submission may be stored by then. The client's next connection
+        is refused.
         """
         while True:
             await self.enrolment.reloaded.wait()

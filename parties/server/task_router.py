@@ -22,6 +22,7 @@ from fsl_async.errors import ChannelError, MisuseError
 from parties.identity.handshake import MOST_TASKS, Credentials, served
 from parties.identity.keys import key_prefix
 from parties.server.admission import Enrolment
+from parties.server.replies import farewell, say_why
 from parties.server.setup import ServerSetup
 from transport import Channel, HandshakeSettings, Limits, NoPlace, Observe, Refusal, Service, Transport
 
@@ -198,14 +199,18 @@ class TaskRouter:
     async def _serve(self, channel: Channel) -> None:
         found = self._route(channel.peer_key, channel.introduction.peer_payload)
         if isinstance(found, Refusal):  # it has ended between the handshake and now
+            await say_why(channel, farewell("busy", "", found.reason))
             raise ChannelError(f"nobody is left to serve this connection: {found.reason}")
-        connections = self._connections[found.setup.task.digest()]
+        task = found.setup.task.digest()
+        connections = self._connections[task]
         with trio.CancelScope() as scope:
             connections.add(scope)
             try:
                 await found.serve(channel)
             finally:
                 connections.discard(scope)
+        if scope.cancelled_caught:
+            await say_why(channel, farewell("busy", "", self._unserved(task).reason))
 
     def _place(self, key: bytes, payload: bytes) -> bytes:
         """Under which name a connection takes its place: a key's in one task."""

@@ -38,7 +38,7 @@ from parties.server import replies
 from parties.server.clients.memory_budget import Budget, Reservation
 from parties.server.clients.requests import RequestHandler
 from parties.server.message_tap import MessageTap
-from transport import Channel, ChannelClosedError, Progress, RecordError, TooSlowError
+from transport import Channel, ChannelClosedError, Progress, RecordError, SilentPeerError, TooSlowError
 from transport.arriving import Room as RoomToCome
 from transport.arriving import endless, unseen
 from transport.channel import HEARTBEAT
@@ -351,9 +351,13 @@ class _Conversation:
 
     async def _notice_leaving(self, scope: trio.CancelScope) -> None:
         """Cancel a scope when the client leaves; the next use of the connection raises the error again."""
-        with suppress(ChannelError):
+        try:
             await self._channel.awaited()
             await self._channel.beat()  # it has sent its next request ahead, and still waits
+        except SilentPeerError as error:
+            await self._say_why("busy", f"{error}: who waits sends a PING every {HEARTBEAT:g} s")
+        except ChannelError:
+            pass
         scope.cancel()
 
     async def _answer(self, answer: _Answer) -> None:

@@ -23,7 +23,7 @@ from fsl_async.wire.messages import FromPeer, Message
 from parties.concurrency import RecurringEvent
 from parties.server.message_tap import MessageTap
 from parties.server.replies import farewell, say_why
-from transport import Channel, MessageTooLongError, Pace, RecordError, TooSlowError
+from transport import Channel, MessageTooLongError, Pace, RecordError, SilentPeerError, TooSlowError
 
 _log = logging.getLogger("parties.link")
 
@@ -162,7 +162,7 @@ class PeerLink:
             await self._listener.peer_met()
             try:
                 await self._receive_all(channel)
-            except (PeerViolationError, RecordError, MessageTooLongError, TooSlowError) as error:
+            except (PeerViolationError, RecordError, MessageTooLongError, TooSlowError, SilentPeerError) as error:
                 await say_why(channel, farewell("malformed", self.peer, error))
                 raise
 

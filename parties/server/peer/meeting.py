@@ -17,6 +17,7 @@ from fsl_async.wire.messages import Known
 from parties.events import Observer, Warned
 from parties.identity.handshake import are_marks
 from parties.server.peer.link import PeerLink
+from parties.server.replies import farewell
 from parties.server.setup import ServerSetup
 from parties.storage.store import StoreLostError
 from transport import (
@@ -111,6 +112,7 @@ class PeerAgreement:
     async def _refuse(self, explanation: str) -> None:
         self.listens = False
         self.cannot_meet(explanation)
+        self._link.post(farewell("conflict", self._link.peer, explanation))
         await self._link.flush()
         self._link.refuse()
 

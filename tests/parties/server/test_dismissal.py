@@ -17,6 +17,7 @@ from parties.identity.keys import Identity
 from parties.identity.registry import Registry
 from parties.server.admission import Anyone
 from parties.settings.lists import add_clients, revoke_client
+from tests.support.hand_made import connected, reply
 from tests.support.shop import Basket, Shop, assert_exact, opened, take_part
 from transport import MemoryNetwork, RefusedError
 
@@ -104,6 +105,15 @@ async def test_one_that_waits_for_an_answer_is_told_at_once(shop, autojump_clock
             await trio.testing.wait_all_tasks_blocked()
             shop.revoke("anna")
             await trio.sleep(MOMENT + 1)
+
+
+async def test_who_is_let_go_hears_why(shop, autojump_clock):
+    async with connected(shop.client("anna"), 0) as channel:
+        shop.revoke("anna")
+        told = await reply(channel)
+    assert (told.reason, told.retry_after) == ("busy", 0)
+    assert told.explanation.startswith("'anna' is disconnected: ")
+    assert "was revoked" in told.explanation
 
 
 async def test_what_was_acknowledged_before_counts(shop, autojump_clock):

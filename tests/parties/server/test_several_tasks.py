@@ -19,6 +19,7 @@ from parties.identity.registry import Registry, Revocation
 from parties.schedule import ConversationLimits
 from parties.server.admission import Anyone
 from parties.storage.store import Change, DiskFullError, MemoryStore, Record, StoreLostError
+from tests.support.hand_made import connected, reply
 from tests.support.mall import Mall, called
 from tests.support.shop import LIBERAL, assert_exact, opened, take_part
 from transport import BusyError, Channel, HandshakeSettings, Kind, RefusedError, Role
@@ -173,7 +174,10 @@ async def test_a_stranger_sees_nothing_of_a_task_that_is_left_alone_or_ends(mall
 
 
 async def test_from_the_moment_at_which_a_task_ends_its_clients_are_told_to_come_back(mall, autojump_clock):
-    mall.scopes["town", 0].cancel()
+    async with connected(mall.client("ben", TOWN), 0) as channel:
+        mall.scopes["town", 0].cancel()
+        told = await reply(channel)
+        assert (told.reason, told.explanation, told.retry_after) == ("busy", "task 'town' is about to end", 0)
     await trio.sleep(0.1)  # its store is still being closed
     with pytest.raises(BusyError, match="task 'town' is about to end"):
         async with mall.client("cleo", TOWN, patience=0):

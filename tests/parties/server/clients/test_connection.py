@@ -339,6 +339,17 @@ async def test_who_leaves_while_its_answer_is_late_frees_its_place_at_once(house
     assert bool(house.failures) == (way == "without")
 
 
+async def test_who_waits_and_gives_no_sign_of_life_hears_that_it_has_to(house, autojump_clock):
+    channel = await house.dial_records()
+    await channel.send(*encode(Enter(0)))
+    refused = decode(await channel.receive(), FromServer, "S0").message
+    assert (refused.reason, refused.retry_after) == ("busy", 0)
+    assert refused.explanation.endswith("who waits sends a PING every 10 s")
+    with pytest.raises(ChannelClosedError):
+        await channel.receive()
+    assert house.counter.waiting == 0
+
+
 async def test_a_request_sent_ahead_of_a_late_answer_waits_for_it(house, autojump_clock):
     async with await house.dial() as channel:
         await channel.send(*encode(Enter(0)))

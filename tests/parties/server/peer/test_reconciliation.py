@@ -11,7 +11,7 @@ from fsl_async.errors import leaves
 from fsl_async.protocols.ending import Step
 from fsl_async.protocols.reconciliation import Agreed, Apart, Behind, PeerBehind, compare
 from fsl_async.wire.messages import Known
-from parties.events import PeerMet, ServerEvent, Warned
+from parties.events import PeerLost, PeerMet, ServerEvent, Warned
 from parties.server.server import Server
 from parties.storage.store import Change, MemoryStore, StoreLostError
 from tests.support.cases import in_turn
@@ -242,6 +242,20 @@ async def test_a_store_of_any_earlier_moment_is_found_out_or_does_no_harm(nurser
         await site.rounds(1, "anna", "ben", "carol")
         assert site.warnings(1 - index) == []
     assert sum(isinstance(said, PeerMet) for said in site.told[1 - index]) > 1
+    nursery.cancel_scope.cancel()
+
+
+async def test_servers_whose_stores_are_of_different_rounds_tell_each_other(nursery, autojump_clock):
+    sites = [Site(nursery), Site(nursery)]
+    sites[1].shop.identities = sites[0].shop.identities
+    for site in sites:
+        await site.open(1)
+        await site.rounds(1, "anna", "ben")
+    await sites[0].start_again(1, sites[1].camera.moments[-1])
+    await trio.sleep(30)
+    assert sites[0].ended == [[], []]
+    lost = [said.explanation for told in sites[0].told for said in told if isinstance(said, PeerLost)]
+    assert any(" says: the stores of S" in explanation for explanation in lost), "who ends the connection first"
     nursery.cancel_scope.cancel()
 
 
