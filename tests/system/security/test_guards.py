@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from tests.support.cases import in_turn
+import pytest
 
-from .guards import GUARDS, ROOT, Guard
+from .guards import GUARDS, ROOT
 
 
-@in_turn("guard", GUARDS)
-def test_a_guard_stands_where_it_is_said_to(guard: Guard) -> None:
-    text = (ROOT / guard.path).read_text(encoding="utf-8")
-    assert text.count(guard.line) == 1, f"{guard.line!r} in {guard.path}"
-    assert guard.without != guard.line
-    for test in guard.tests:
-        assert (ROOT / test).is_file(), test
+@pytest.mark.parametrize("path", GUARDS)
+def test_a_guard_stands_where_it_is_said_to(path: str) -> None:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    for guard in GUARDS[path]:
+        assert text.count(guard.line) == 1, f"{guard.name}: {guard.line!r}"
+        assert guard.without != guard.line, guard.name
+        for test in guard.files:
+            assert (ROOT / test).is_file(), f"{guard.name}: {test}"
