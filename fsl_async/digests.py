@@ -38,7 +38,6 @@ class Domain(Enum):
     TOSS_COMMITMENT = b"fsl.toss-commit"
     HASH_SEED = b"fsl.hash-seed"
     PROOF_KEY = b"fsl.proof-key"
-    PROOF_MASK_KEY = b"fsl.proof-mask"
     PROOF = b"fsl.proof"
     PROOF_GROUP = b"fsl.proof-group"
     TAG_KEY = b"fsl.tag-key"

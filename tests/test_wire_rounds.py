@@ -318,7 +318,7 @@ def proof_blocks(example: Round, number: int, pieces: dict[str, bytes], nodes: l
     parts = (example.round_id, case["client"].encode(), of(case["tree digest"]), *map(of, case["commitments"]))
     tag = (K("fsl.tag-key", *parts), K("fsl.tag-mask", *parts))
     secret = of(case["submission"]["proof key"])
-    hashing = (K("fsl.proof-key", secret), K("fsl.proof-mask", secret))
+    hashing = K("fsl.proof-key", secret)
     corrections = pieces["proof"]
     return b"".join(
         le(reference.proof(tag, hashing, leaves, int.from_bytes(corrections[16 * tree : 16 * tree + 16], "little")), 16)

@@ -402,7 +402,7 @@ def submission_work(task: Task, trees: Trees) -> Work:
         server = forest.trees * (_walk(forest) + forest.leaves * forest.planes)
         client = 2 * forest.trees * forest.planes
         if proved:
-            server += 2 * forest.leaves * (forest.trees + 1)  # the masks of the leaves are the same for all trees
+            server += forest.leaves * (forest.trees + 2)  # masks and keys of the leaves are the same for all trees
             client += 2 * forest.trees + forest.leaves
         total += Work(client=client, server=server)
     return total

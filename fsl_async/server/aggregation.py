@@ -119,10 +119,9 @@ class Aggregate:
         dense = dense_bytes(config.shape) // config.shape.ring.element_bytes if self._begins else 0
         self._dense = config.shape.ring.zeros(dense)
         self._toss = proof_key
-        self._proof_key = kernels.key_schedule(derive_key(Domain.PROOF_KEY, proof_key))
         self._allocate()
-        self._proof_masks = {
-            leaves: kernels.keystream(derive_key(Domain.PROOF_MASK_KEY, proof_key), nonce=0, count=leaves)
+        self._hash_keys = {
+            leaves: kernels.keystream(derive_key(Domain.PROOF_KEY, proof_key), nonce=0, count=leaves)
             for leaves in ({forest.leaves for forest in self._forests.values()} if config.task.verified else ())
         }
 
@@ -308,8 +307,7 @@ class Aggregate:
         return kernels.Verification(
             tag=kernels.key_schedule(tag),
             masks=kernels.keystream(mask, nonce=0, count=cut.whole.leaves),
-            digest=self._proof_key,
-            digest_masks=self._proof_masks[cut.whole.leaves],
+            hash_keys=self._hash_keys[cut.whole.leaves],
             # Aligned here, because otherwise every job would copy them.
             corrections=np.require(cut.of_trees(blocks), requirements="A"),
         )

@@ -1,6 +1,6 @@
 """`bench kernels`: what a server does with one client's trees, compared with AES and with memory.
 
-A leaf is counted as one AES block for the walk, one for each plane of its payload, and two for a proof; what is really
+A leaf is counted as one AES block for the walk, one for each plane of its payload, and one for a proof; what is really
 spent, a little less, stands beside it. Wide rows are bound by the accumulator's way through memory instead: every byte
 of it is read and written once for each client. A server adds what has arrived meanwhile at once, tile by tile, so that
 cells stay in the cache: that is measured beside one client's trees alone.

@@ -249,9 +249,9 @@ def test_a_result_without_a_bound_has_no_ratio() -> None:
 
 def test_work_is_counted_as_stated() -> None:
     case = Case(rows=2**14, select=164, width=64, bits=32)
-    assert aes_per_leaf(case) == 1 + 16 + 2
+    assert aes_per_leaf(case) == 1 + 16 + 1
     inner = sum(-(-case.forest.leaves // 2**level) for level in range(1, case.forest.depth + 1))
-    assert aes_spent_per_leaf(case) == inner / case.forest.leaves + 16 + 2
+    assert aes_spent_per_leaf(case) == inner / case.forest.leaves + 16 + 1
 
 
 def test_the_expected_sum_is_the_clients_updates() -> None:

@@ -41,11 +41,11 @@ def clients_of(case: Case) -> list[Client]:
 
 
 def aes_per_leaf(case: Case) -> int:
-    """AES blocks by which a leaf is counted: one for the walk, one for each plane, two for a proof (design §14)."""
-    return 1 + case.forest.planes + 2 * case.task.verified
+    """AES blocks by which a leaf is counted: one for the walk, one for each plane, one for a proof (design §14)."""
+    return 1 + case.forest.planes + case.task.verified
 
 
 def aes_spent_per_leaf(case: Case) -> float:
     """AES blocks that are spent on a leaf: a tree has about as many inner nodes as leaves."""
     forest = case.forest
-    return inner_nodes(forest.leaves) / forest.leaves + forest.planes + 2 * case.task.verified
+    return inner_nodes(forest.leaves) / forest.leaves + forest.planes + case.task.verified

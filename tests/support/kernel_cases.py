@@ -9,7 +9,7 @@ import numpy as np
 from fsl_async import kernels
 from tests.support import reference
 
-EXPAND, CONVERT, SELECT, TAG, MASK, DIGEST, DIGEST_MASK = (bytes([i]) * 16 for i in range(1, 8))
+EXPAND, CONVERT, SELECT, TAG, MASK, HASH = (bytes([i]) * 16 for i in range(1, 7))
 MSK = (b"\x10" * 16, b"\x11" * 16)
 SEGMENTS = 3
 

@@ -11,6 +11,8 @@ from functools import cache
 
 import numpy as np
 
+from tests.support.reference_tagging import multiply
+
 ONES = 2**128 - 1
 
 
@@ -154,7 +156,7 @@ def selected(key: bytes, node: int, hint_: int, positions: int) -> int:
     return hash_block(key, node) % 2**positions ^ (node & 1) * hint_
 
 
-# Verified trees (section 8); keys κ = (tag, mask), q = (digest, digest mask)
+# Verified trees (section 8); keys κ = (tag, mask) and q
 
 
 def tag(keys: tuple[bytes, bytes], node: int, x: int) -> int:
@@ -163,14 +165,13 @@ def tag(keys: tuple[bytes, bytes], node: int, x: int) -> int:
     return aes(keys[0], masked) ^ masked
 
 
-def proof(
-    tag_keys: tuple[bytes, bytes], digest_keys: tuple[bytes, bytes], nodes: Sequence[int], correction: int
-) -> int:
-    """The XOR over all leaves x of π_q(v_x ^ ρ'_x), v_x = T(n_x, x) ^ t_x·cs."""
+def proof(tag_keys: tuple[bytes, bytes], hash_key: bytes, nodes: Sequence[int], correction: int) -> int:
+    """The XOR over all leaves x of the product of both halves of v_x ^ q_x, v_x = T(n_x, x) ^ t_x·cs."""
     total = 0
     for x, node in enumerate(nodes):
         v = tag(tag_keys, node, x) ^ (node & 1) * correction
-        total ^= aes(digest_keys[0], v ^ aes(digest_keys[1], x))
+        high, low = divmod(v ^ aes(hash_key, x), 2**64)
+        total ^= multiply(low, high)
     return total
 
 

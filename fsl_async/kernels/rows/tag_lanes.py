@@ -23,7 +23,7 @@ from numba.extending import intrinsic, overload
 from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.rows.lanes import address_of, cases, loop, prefetch
 from fsl_async.kernels.simd import emit, emit_carryless
-from fsl_async.kernels.simd.carryless import Multiplier
+from fsl_async.kernels.simd.carryless import Multiplier, products
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -150,17 +150,6 @@ def absorb_kept(
 def words_of(size: int) -> int:
     """The words of a piece."""
     return -(-size // WORD_BYTES)
-
-
-def products(keys: Words, words: Words) -> tuple[Words, Words]:
-    """Carry-less products of words with keys that broadcast against them, as low and high words."""
-    low, high = np.zeros_like(words), np.zeros_like(words)
-    for bit in range(64):
-        chosen = keys >> np.uint64(bit) & np.uint64(1)
-        low ^= chosen * (words << np.uint64(bit))
-        if bit:
-            high ^= chosen * (words >> np.uint64(64 - bit))
-    return low, high
 
 
 # The compiled form.

@@ -10,7 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from fsl_async.kernels.simd.isa import Isa, PortableKeys
+
+Words = npt.NDArray[np.uint64]
 
 
 class Vpclmul512(NamedTuple):
@@ -75,3 +80,14 @@ def unit_for(isa: Isa, features: frozenset[str]) -> Unit:
     """The widest unit of a processor that is no wider than an instruction set's registers."""
     widest = 1 if isa.keys is PortableKeys else 2 * isa.register
     return next(unit for unit in UNITS if unit.features <= features and unit.multiplier.words <= widest)
+
+
+def products(keys: Words, words: Words) -> tuple[Words, Words]:
+    """Carry-less products of words with keys that broadcast against them, as low and high words."""
+    low, high = np.zeros_like(words), np.zeros_like(words)
+    for bit in range(64):
+        chosen = keys >> np.uint64(bit) & np.uint64(1)
+        low ^= chosen * (words << np.uint64(bit))
+        if bit:
+            high ^= chosen * (words >> np.uint64(64 - bit))
+    return low, high

@@ -19,7 +19,7 @@ from fsl_async.kernels.simd.carryless import (
     Vpclmul256,
     Vpclmul512,
 )
-from fsl_async.kernels.simd.emit import BYTES, I8, I32, I64, shuffle
+from fsl_async.kernels.simd.emit import BYTES, I8, I32, I64, cut, join, shuffle
 
 Builder = Any
 Value = Any
@@ -41,6 +41,19 @@ _Multiply = Callable[[Builder, Value, Sequence[Value]], Products]
 def products(builder: Builder, kind: type[Multiplier], words: Value, keys: Sequence[Value]) -> Products:
     """The products of a vector's words with a key that `prepare` made ready."""
     return _MULTIPLY[kind](builder, words, keys)
+
+
+def products_of_halves(builder: Builder, kind: type[Multiplier], vector: Value) -> Value:
+    """The product of every block's two words, in the block's place."""
+    width = _REGISTERS.get(kind, 2)
+    return join(builder, [_product_of_halves(builder, kind, register) for register in cut(builder, vector, width)])
+
+
+def _product_of_halves(builder: Builder, kind: type[Multiplier], register: Value) -> Value:
+    if kind in _REGISTERS:
+        return builder.call(_instruction(builder, register.type), [register, register, I8(_ODD)])
+    key = prepare(builder, kind, builder.extract_element(register, I32(1)), 1)
+    return products(builder, kind, shuffle(builder, register, [0]), key)[0][0]
 
 
 def prepare(builder: Builder, kind: type[Multiplier], key: Value, words: int) -> Sequence[Value]:
@@ -72,10 +85,7 @@ _EVEN, _ODD = 0x00, 0x01  # which word of each pair of the first operand; always
 
 def _x86(builder: Builder, words: Value, keys: Sequence[Value]) -> Products:
     (key,) = keys
-    register = key.type
-    instruction = ir.FunctionType(register, [register, register, I8])
-    name = _INSTRUCTIONS[register.count]
-    function = builder.module.globals.get(name) or ir.Function(builder.module, instruction, name)
+    register, function = key.type, _instruction(builder, key.type)
     if words.type.count == 1:
         lone = builder.extract_element(words, I32(0))
         pair = builder.insert_element(ir.Constant(PAIR, [0, 0]), lone, I32(0))
@@ -84,6 +94,11 @@ def _x86(builder: Builder, words: Value, keys: Sequence[Value]) -> Products:
     cut = [shuffle(builder, words, range(place, place + register.count)) for place in places]
     evens, odds = ([builder.call(function, [piece, key, I8(half)]) for piece in cut] for half in (_EVEN, _ODD))
     return evens, odds
+
+
+def _instruction(builder: Builder, register: Any) -> Value:
+    name, kind = _INSTRUCTIONS[register.count], ir.FunctionType(register, [register, register, I8])
+    return builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
 
 
 # Armv8

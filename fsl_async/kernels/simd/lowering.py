@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import extending as numba_extending
 from numba.core import types as numba_types
 
-from fsl_async.kernels.simd import emit, emit_sums, vectors
+from fsl_async.kernels.simd import emit, emit_carryless, emit_sums, vectors
 from fsl_async.kernels.simd.isa import isa_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -158,6 +158,11 @@ def _hash(context: Context, builder: Builder, signature: Signature, values: Valu
     orthomorphism = emit.orthomorphism(builder, values[1])
     schedule = _schedule(context, builder, signature, values)
     return emit.encrypt_onto(builder, isa_of(signature.args[0].instance_class), schedule, orthomorphism)
+
+
+@_lower(vectors.multiply_halves, lambda multiplier, vector: vector, parameters=2)
+def _multiply_halves(context: Context, builder: Builder, signature: Signature, values: Values) -> Value:
+    return emit_carryless.products_of_halves(builder, signature.args[0].instance_class, values[1])
 
 
 # Bits

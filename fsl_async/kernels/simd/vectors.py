@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.simd import circuit
+from fsl_async.kernels.simd.carryless import Multiplier, products
 from fsl_async.kernels.simd.isa import Keys, isa_of
 
 Vector = npt.NDArray[np.uint64]
@@ -84,6 +85,11 @@ def hash_vector(keys: Keys, vector: Vector) -> Vector:
     low, high = vector[:, 0], vector[:, 1]
     orthomorphism = np.stack([high, high ^ low], axis=1)
     return encrypt_vector(keys, orthomorphism) ^ orthomorphism
+
+
+def multiply_halves(multiplier: Multiplier, vector: Vector) -> Vector:
+    """The carry-less product of every block's two words, not reduced."""
+    return np.concatenate(products(vector[:, 1:], vector[:, :1]), axis=1)
 
 
 # Bits

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
 from fsl_async.kernels.arrays import Blocks, read_only, writable
+from fsl_async.kernels.multiplying import multiplier_of
 from fsl_async.kernels.simd.isa import Keys
 from fsl_async.kernels.trees import evaluation_kernels as kernels
 from fsl_async.kernels.trees.generation import POSITIONS, RING_BITS, Tree
@@ -85,15 +86,13 @@ class Verification:
     Attributes:
         tag: keys κ of the tags.
         masks: ρ_x for every leaf; uint64 (leaves, 2).
-        digest: keys q of the proofs, tossed by both servers and never shown to a client.
-        digest_masks: ρ'_x for every leaf; uint64 (leaves, 2).
+        hash_keys: q_x for every leaf, tossed by both servers and never shown to a client; uint64 (leaves, 2).
         corrections: the client's tag corrections; uint64 (trees, 2).
     """
 
     tag: Keys
     masks: Blocks = field(repr=False)
-    digest: Keys
-    digest_masks: Blocks = field(repr=False)
+    hash_keys: Blocks = field(repr=False)
     corrections: Blocks = field(repr=False)
 
 
@@ -282,9 +281,9 @@ def totals_of(evaluation: Evaluation, totals: AskedTotals) -> AskedTotals:
 def _tag_check(verification: Verification, leaves: int, trees: int) -> TagCheck:
     return TagCheck(
         verification.tag,
-        verification.digest,
+        multiplier_of(verification.tag),
         read_only("masks", verification.masks, np.uint64, (leaves, 2)),
-        read_only("digest_masks", verification.digest_masks, np.uint64, (leaves, 2)),
+        read_only("hash_keys", verification.hash_keys, np.uint64, (leaves, 2)),
         read_only("corrections", verification.corrections, np.uint64, (trees, 2)),
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.kernels.arrays import Blocks
+from fsl_async.kernels.simd.carryless import Multiplier
 from fsl_async.kernels.simd.isa import Keys
 from fsl_async.kernels.simd.lowering import compiled, compiled_inline
 from fsl_async.kernels.simd.vectors import (
@@ -29,6 +30,7 @@ from fsl_async.kernels.simd.vectors import (
     lanes,
     load,
     load_part,
+    multiply_halves,
     prefetch,
     repeat,
     repeat_block,
@@ -98,16 +100,16 @@ class TagCheck(NamedTuple):
 
     Attributes:
         tag: keys κ of the tags.
-        digest: keys q of the digest, which clients never learn.
+        multiplier: how to multiply.
         masks: ρ_x for every leaf, shape (leaves, 2).
-        digest_masks: ρ'_x for every leaf, shape (leaves, 2).
+        hash_keys: q_x for every leaf, which clients never learn; shape (leaves, 2).
         corrections: cs_j for every tree, shape (trees, 2).
     """
 
     tag: Keys
-    digest: Keys
+    multiplier: Multiplier
     masks: Blocks
-    digest_masks: Blocks
+    hash_keys: Blocks
     corrections: Blocks
 
 
@@ -208,16 +210,15 @@ def _add_planes(
 
 @compiled_inline
 def prove_leaf(check: TagCheck, leaf: int, leaves: Blocks, row: int, corrections: Blocks, proofs: Blocks) -> None:
-    """Fold π_q(v ^ ρ'_x) into every tree's proof, v = T(n, x) ^ t(n)·correction (design §8)."""
+    """Add the product of both halves of v ^ q_x to every tree's proof, v = T(n, x) ^ t(n)·correction (design §8)."""
     mask = repeat_block(check.tag, check.masks, leaf)
-    digest_mask = repeat_block(check.digest, check.digest_masks, leaf)
+    key = repeat_block(check.tag, check.hash_keys, leaf)
     for i in range(0, len(proofs), lanes(check.tag)):
         node = load(check.tag, leaves, row + i)
         masked = node ^ mask
         tag = encrypt_vector(check.tag, masked) ^ masked
         corrected = tag ^ (control_mask(node) & load(check.tag, corrections, i))
-        folded = load(check.tag, proofs, i) ^ encrypt_vector(check.digest, corrected ^ digest_mask)
-        store(proofs, i, folded)
+        store(proofs, i, load(check.tag, proofs, i) ^ multiply_halves(check.multiplier, corrected ^ key))
 
 
 @compiled_inline
@@ -295,3 +296,10 @@ def hash_row(keys: Keys, row: Blocks) -> None:
     """H of every block of a row, in place."""
     for i in range(0, len(row), lanes(keys)):
         store(row, i, hash_vector(keys, load(keys, row, i)))
+
+
+@compiled
+def multiply_row(keys: Keys, multiplier: Multiplier, row: Blocks) -> None:
+    """The product of both words of every block of a row, in place."""
+    for i in range(0, len(row), lanes(keys)):
+        store(row, i, multiply_halves(multiplier, load(keys, row, i)))

@@ -327,7 +327,7 @@ def test_blocks_of_one_forest_by_hand() -> None:
     assert (retrieving.read_rows, retrieving.read_bytes) == (3 * 64, 3 * 64 * 3 * 4)
     submitting = costs.submission_work(task, Trees.RETRIEVAL)
     assert submitting.client == trees * (2 * 2 + 2) + leaves
-    assert submitting.server == trees * (1 + nodes + 2 * leaves + 2 * leaves) + 2 * leaves
+    assert submitting.server == trees * (1 + nodes + 2 * leaves + leaves) + 2 * leaves
     hinting = costs.submission_work(task, Trees.SESSION)
     assert (hinting.client, hinting.server) == (trees * 4, trees * (1 + nodes + 2 * leaves))
 

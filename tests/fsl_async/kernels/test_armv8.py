@@ -51,6 +51,19 @@ def products_module(words: int) -> str:
     return str(result)
 
 
+def halves_module() -> str:
+    """A module whose one function puts the product of its words in the place of each of two blocks: halves(blocks)."""
+    result = ir.Module()
+    result.triple = TRIPLE
+    vector = ir.VectorType(emit.I64, 4)
+    function = ir.Function(result, ir.FunctionType(ir.VoidType(), [vector.as_pointer()]), "halves")
+    builder = ir.IRBuilder(function.append_basic_block())
+    blocks = builder.load(function.args[0], align=8)
+    builder.store(emit_carryless.products_of_halves(builder, Pmull, blocks), function.args[0], align=8)
+    builder.ret_void()
+    return str(result)
+
+
 @pytest.fixture
 def machine() -> binding.TargetMachine:
     try:
@@ -89,6 +102,13 @@ def test_emulated_multiplications(machine: binding.TargetMachine, words: int) ->
     results = emulated(code, [key, factors, np.zeros(2 * words, dtype=np.uint64)])[2]
     made = [reference_tagging.multiply(int(key[0]), int(factor)) for factor in factors]
     assert reference.to_ints(results.reshape(-1, 2)) == made[::2] + made[1::2]
+
+
+def test_emulated_products_of_halves(machine: binding.TargetMachine) -> None:
+    blocks = np.random.default_rng(7).integers(0, 2**64, (2, 2), dtype=np.uint64)
+    (made,) = emulated(machine.emit_object(binding.parse_assembly(halves_module())), [blocks])
+    expected = [reference_tagging.multiply(int(low), int(high)) for low, high in blocks]
+    assert reference.to_ints(made.reshape(-1, 2)) == expected
 
 
 def emulated(image: bytes, arrays: list[np.ndarray]) -> list[np.ndarray]:

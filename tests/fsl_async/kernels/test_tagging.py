@@ -241,14 +241,15 @@ def test_refuses_what_does_not_fit() -> None:
 
 
 @pytest.mark.parametrize("name", HERE)
+@pytest.mark.usefixtures("isa")
 def test_every_multiplier_of_this_machine(name: str) -> None:
-    multiplying.check_unit(HERE[name])
+    multiplying.check_unit(HERE[name], kernels.key_schedule(bytes(16)))
 
 
 def test_a_wrong_multiplier_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multiplying, "SUMS", "0" * 32)
+    monkeypatch.setattr(multiplying, "PRODUCTS", "0" * 32)
     with pytest.raises(kernels.KernelFaultError, match="multiplier 'portable' fails"):
-        multiplying.check_unit(HERE["portable"])
+        multiplying.check_unit(HERE["portable"], kernels.key_schedule(bytes(16)))
 
 
 def test_known_answer_is_the_references() -> None:
@@ -259,9 +260,12 @@ def test_known_answer_is_the_references() -> None:
             first = number * row_bytes
             row = bytes((place * 157 + row_bytes) % 256 for place in range(first, first + row_bytes))
             for place, word in enumerate(reference_tagging.words_of(row)):
-                totals[place] ^= reference_tagging.multiply(0xF0E1D2C3B4A59687 + number, word)
+                totals[place] ^= reference_tagging.multiply(multiplying.KEY + number, word)
         digest.update(b"".join(total.to_bytes(16, "little") for total in totals))
-    assert digest.hexdigest() == multiplying.SUMS
+    for place in range(multiplying.BLOCKS):
+        low, high = multiplying.KEY + place, ~(multiplying.KEY << place) % 2**64
+        digest.update(reference_tagging.multiply(low, high).to_bytes(16, "little"))
+    assert digest.hexdigest() == multiplying.PRODUCTS
 
 
 def test_the_edges_of_portable_multiplication() -> None:

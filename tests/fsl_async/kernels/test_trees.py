@@ -11,9 +11,8 @@ from tests.support import reference
 from tests.support.cases import in_turn
 from tests.support.kernel_cases import (
     CONVERT,
-    DIGEST,
-    DIGEST_MASK,
     EXPAND,
+    HASH,
     MASK,
     SEGMENTS,
     SELECT,
@@ -124,7 +123,7 @@ def test_proofs(isa: str) -> None:
         for tree in range(case.trees):
             nodes = reference.to_ints(leaves[tree // case.bins, :, tree % case.bins])
             correction = reference.to_ints(verification.corrections[tree])[0]
-            expected = reference.proof((TAG, MASK), (DIGEST, DIGEST_MASK), nodes, correction)
+            expected = reference.proof((TAG, MASK), HASH, nodes, correction)
             assert reference.to_ints(proofs[tree])[0] == expected
 
 
@@ -144,11 +143,10 @@ def test_trees_travel_as_their_words() -> None:
 
 
 def verification_of(case: Case) -> kernels.Verification:
-    masks = kernels.keystream(MASK, nonce=0, count=case.leaves)
-    digest_masks = kernels.keystream(DIGEST_MASK, nonce=0, count=case.leaves)
-    tag, digest = kernels.key_schedule(TAG), kernels.key_schedule(DIGEST)
+    masks, hash_keys = (kernels.keystream(key, nonce=0, count=case.leaves) for key in (MASK, HASH))
+    tag = kernels.key_schedule(TAG)
     corrections = kernels.tag_corrections(tag, *case.at_alpha, masks[case.alphas])
-    return kernels.Verification(tag, masks, digest, digest_masks, corrections)
+    return kernels.Verification(tag, masks, hash_keys, corrections)
 
 
 def proofs_of(case: Case, verification: kernels.Verification, server: int) -> np.ndarray:

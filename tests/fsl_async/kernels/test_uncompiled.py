@@ -12,7 +12,7 @@ import numpy as np
 from examples.sketching.inner_products import sketch_sums
 from fsl_async import kernels
 from tests import ROOT
-from tests.support.kernel_cases import DIGEST, MASK, SEGMENTS, SELECT, TAG, Case
+from tests.support.kernel_cases import HASH, MASK, SEGMENTS, SELECT, TAG, Case
 
 SHAPES = [(1, 3, 1, 128), (9, 4, 2, 32), (3, 1, 1, 64)]
 
@@ -20,10 +20,10 @@ SHAPES = [(1, 3, 1, 128), (9, 4, 2, 32), (3, 1, 1, 64)]
 def results(bins: int, leaves: int, planes: int, bits: int) -> str:
     """Everything that kernels compute for a small case, as one digest."""
     case = Case(bins, leaves, planes, bits)
-    masks = [kernels.keystream(key, nonce=0, count=leaves) for key in (MASK, DIGEST)]
-    tag, digest = kernels.key_schedule(TAG), kernels.key_schedule(DIGEST)
+    masks = [kernels.keystream(key, nonce=0, count=leaves) for key in (MASK, HASH)]
+    tag = kernels.key_schedule(TAG)
     corrections = kernels.tag_corrections(tag, *case.at_alpha, masks[0][case.alphas])
-    verification = kernels.Verification(tag, masks[0], digest, masks[1], corrections)
+    verification = kernels.Verification(tag, *masks, corrections)
     select, slots = kernels.key_schedule(SELECT), np.arange(case.trees, dtype=np.uint8) % 4
     hints = kernels.make_select_hints(select, *case.at_alpha, slots, 4)
     slotted = kernels.Selection(case.keys, case.roots[0], case.tree, select, hints, 4)

@@ -25,7 +25,7 @@ from fsl_async.client.upload import submission_bulk
 from fsl_async.config import RoundConfig
 from fsl_async.geometry import geometry_of
 from fsl_async.server.aggregation import Aggregate, Submission
-from fsl_async.wire.public_part import Layout, Part, Trees, forests_of
+from fsl_async.wire.public_part import Layout, Part, Trees
 
 from .forgeries import round_of
 
@@ -74,10 +74,10 @@ def adding(config: RoundConfig) -> Callable[[], None]:
 def walking(config: RoundConfig) -> tuple[Callable[[], None], Callable[[], None]]:
     """The kernels with and without proofs, on the same trees."""
     aggregate, submission = Aggregate(config, 0, b"key"), submitted(config)
-    ((key, forest),) = forests_of(config.shape)
-    part = submission.part.layout.split(submission.part.data)
-    evaluation = aggregate._evaluation(submission, key, forest, part)
-    verification = aggregate._verification(submission, forest, part[key, "proof"])
+    ((key, cut),) = aggregate._cuts.items()
+    part, forest = submission.part.layout.split(submission.part.data), cut.whole
+    evaluation = aggregate._evaluation(submission, key, cut, part)
+    verification = aggregate._verification(submission, cut, part[key, "proof"])
     cells = np.zeros((forest.segments, forest.leaves, forest.planes, forest.bins, 2), dtype=np.uint64)
     add = kernels.adder(evaluation, cells)
     verify = kernels.verifying_adder(evaluation, verification, cells, np.zeros((forest.trees, 2), dtype=np.uint64))
