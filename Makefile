@@ -24,7 +24,7 @@ LONG := tests/fsl_async/kernels/% tests/fsl_async/costs/% $(addprefix tests/fsl_
 FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_async/*/test_*.py tests/transport/test_*.py \
 	$(addprefix tests/parties/,$(addsuffix /test_*.py,client files identity operator server server/* settings storage))))
 
-.PHONY: demo test test-all test-fast learn security hosts soak simulate reach fuzz lint docs bench secagg paper clean
+.PHONY: demo test test-all test-fast learn security hosts soak simulate reach fuzz lint docs bench secagg paper hashes release clean
 
 .venv/python:
 	$(PYTHON) -m venv .venv
@@ -135,6 +135,14 @@ paper: .venv/paper
 
 bench: .venv/bench
 	$(BIN)/python -m tests.bench all --write docs/benchmarks
+
+# Asks pip's registry for every wheel of what is needed, on each Python and processor.
+hashes: .venv/test
+	$(BIN)/python docs/generate_hashes.py
+
+# Needs no network. KEY signs it: make release KEY=~/.ssh/release
+release: .venv/test
+	$(BIN)/python docs/make_release.py $(KEY)
 
 clean:
 	rm -rf .venv .venv-flower site

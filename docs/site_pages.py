@@ -28,7 +28,9 @@ WITH_AN_EXTRA = ("fsl_async.learning.pytorch", "parties.flower")
 ADR = Path(__file__).parent / "adr"
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = {"notebook.md": "notebook.ipynb", "learning-notebook.md": "learning.ipynb"}
-OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?:examples|fsl_async|transport|parties|tests|README|CHANGELOG)[^)]*\)")
+OUTSIDE = re.compile(
+    r"\[([^\]]+)\]\((?:\.\./)+(?:examples|fsl_async|transport|parties|tests|README|CHANGELOG|SECURITY|CONTRIBUTING)[^)]*\)"
+)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

@@ -32,6 +32,7 @@ EXECUTED = {
     "docs/operations.md": "tests/system/deployment/test_operations.py",
     "docs/planner.md": "tests/test_shown_commands.py",
     "docs/registration.md": "tests/test_shown_commands.py",
+    "docs/releases.md": "tests/test_release.py",
     "docs/scaling.md": "tests/test_shown_commands.py",
     "docs/tutorials/over-tcp.md": "tests/test_tutorials.py",
 }

@@ -18,7 +18,7 @@ if missing():
     pytest.skip(missing(), allow_module_level=True)
 
 GUIDE = ROOT / "docs" / "deploy.md"
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "fsl_async", "transport", "parties")
+SOURCES = ("pyproject.toml", "constraints-hashes.txt", "README.md", "LICENSE", "fsl_async", "transport", "parties")
 PEOPLE = {"s0": "s0", "s1": "s1", "alice": "clients", "bob": "clients"}
 OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_CACHE_DIR": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 OFFLINE |= {"PIP_NO_BUILD_ISOLATION": "0"}  # pip's way to say that it is not isolated
@@ -45,7 +45,7 @@ def test_the_guide_works_as_it_is_written(made):
 
     def watch(typed: Typed) -> None:
         """What people read to each other on the phone must be the same; what was installed need not be compiled."""
-        if "pip install" in typed.command:
+        if "pip install --no-deps" in typed.command:
             (installed,) = made.shells[typed.place].home.glob("fsl/lib/*/site-packages/fsl_async")
             warm(installed, ROOT / "fsl_async")
         if typed.command.startswith("sha256sum"):

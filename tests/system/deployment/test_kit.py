@@ -159,13 +159,21 @@ def test_the_image_runs_a_command_that_exists_and_not_as_root(instructions):
     assert len([word for word, _ in instructions if word == "FROM"]) == 2
 
 
-def test_the_image_is_made_of_files_that_exist_and_no_others(instructions):
+def test_the_image_is_made_of_a_release_on_a_base_that_its_builder_names_by_digest(instructions):
     copied = [rest.split()[:-1] for word, rest in instructions if word == "COPY" and not rest.startswith("--from")]
-    names = [name for names in copied for name in names]
-    assert {"fsl_async", "transport", "parties"} < set(names)
-    assert "." not in names, "all of a checkout may hold keys"
-    for name in names:
-        assert (ROOT / name).exists(), name
+    assert copied == [["constraints-hashes.txt", "dist/*.whl"]], "all of a checkout may hold keys"
+    assert (ROOT / "constraints-hashes.txt").exists()
+    assert {rest.split()[0] for word, rest in instructions if word == "FROM"} == {"${BASE}"}
+    assert ("ARG", "BASE") in instructions, "there is no default: a tag would be another image tomorrow"
+    installs = " ".join(rest for word, rest in instructions if word == "RUN" and "pip install" in rest).split(
+        "pip install"
+    )
+    assert "--require-hashes" in installs[1]
+    assert "--no-deps --no-index" in installs[2]
+    (check,) = [rest for word, rest in instructions if word == "RUN" and rest.startswith("case")]
+    for base, code in [("python@sha256:00", 0), ("python:3.12-slim", 1), ("", 1)]:
+        ended = subprocess.run(["sh", "-c", check], env={"BASE": base}, capture_output=True, check=False)
+        assert ended.returncode == code, base
 
 
 def test_health_is_asked_where_the_samples_answer(instructions):
