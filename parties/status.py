@@ -311,8 +311,11 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
         fingerprints: of the task, the model and both servers' keys.
         peer_connected: whether the other server is connected.
         peer_release: the release of this software that the other server says it runs; empty if it has not said so.
+        peer_away_since: since when the other server is not connected, in seconds since 1970; None while it is.
         peer_stops_since: when the other server said that it stops as its operator wants, in seconds since 1970; None
             once it is met again.
+        held_up: what of this server's own keeps its rounds from going on, for people; empty where nothing does.
+        held_up_since: since when, in seconds since 1970; None where nothing does.
         clients_connected: how many connections of clients there are.
         clients_known: how many clients may take part.
         stage: where the server is.
@@ -346,7 +349,10 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Note, ...]
     blobs: BlobsStatus | None
     engine: EngineStatus | None
+    peer_away_since: Moment | None
     peer_stops_since: float | None
+    held_up: str
+    held_up_since: Moment | None
 
     @property
     def peer(self) -> str:
@@ -362,7 +368,10 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
             fingerprints=fingerprints,
             peer_connected=False,
             peer_release="",
+            peer_away_since=None,
             peer_stops_since=None,
+            held_up="",
+            held_up_since=None,
             clients_connected=0,
             clients_known=0,
             stage="away",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import resource
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
@@ -22,7 +22,7 @@ from parties.operator.log_fields import plain_text
 from parties.operator.observer import OperatorObserver, Place
 from parties.operator.overview import OperatedProcess, OperatedTask
 from parties.operator.recent_problems import Problem
-from parties.status import Count, HostedTaskStatus, Moment, PastRound, RoundSummary, ServerStatus
+from parties.status import Count, HostedTaskStatus, Moment, PastRound, RoundStatus, RoundSummary, ServerStatus
 
 Version: TypeAlias = Literal[5]
 VERSION: Final = 5
@@ -39,10 +39,31 @@ SHOWN: Final[tuple[Shown, ...]] = ("all", "submitted", "missing", "connected")
 AnswerT = TypeVar("AnswerT")
 
 
+class Attention(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that waits or is gone, so that a person must look: the first thing that page and terminal show.
+
+    Attributes:
+        about: what it is, in a few words.
+        since: since when, in seconds since 1970; None where that is not known.
+        text: what waits for what.
+        remedy: what to do.
+        page: the page of the documentation that says more, and the section on it.
+        poor: whether clients are kept waiting by it.
+    """
+
+    about: str
+    since: Moment | None
+    text: str
+    remedy: str
+    page: str
+    poor: bool
+
+
 class StatusAnswer(ServerStatus, frozen=True, kw_only=True):
     """A server's status, and what its process knows besides.
 
     Attributes:
+        attention: what a person must look at, the most urgent first.
         time: the server's clock.
         started_at: when it was started.
         places: what the task file says of S0 and S1.
@@ -57,6 +78,7 @@ class StatusAnswer(ServerStatus, frozen=True, kw_only=True):
     """
 
     version: Version
+    attention: tuple[Attention, ...]
     time: Moment
     started_at: Moment
     places: tuple[Place, Place]
@@ -169,6 +191,7 @@ def status_answer(status: ServerStatus, observer: OperatorObserver) -> StatusAns
     return StatusAnswer(
         **msgspec.structs.asdict(shown),
         version=VERSION,
+        attention=tuple(attention_to(shown)),
         time=observer.setup.clock(),
         started_at=observer.started_at,
         places=observer.setup.places,
@@ -181,6 +204,85 @@ def status_answer(status: ServerStatus, observer: OperatorObserver) -> StatusAns
         log_level=observer.setup.log.level,
         troubles=tuple(observer.troubles()),
     )
+
+
+def attention_to(status: ServerStatus) -> Iterator[Attention]:
+    """What a person must look at, the most urgent first."""
+    if status.held_up:
+        yield Attention(
+            about=f"{status.server} is held up",
+            since=status.held_up_since,
+            text=f"{_whatever_runs(status)} waits for {status.held_up}. Nothing that was acknowledged is lost.",
+            remedy="Free some room, or bring it back; everything then goes on by itself.",
+            page="operations.md, “A disk is full”",
+            poor=True,
+        )
+    if status.stage == "away":
+        yield Attention(
+            about="Not served",
+            since=None,
+            text=f"This task is not served now: {plain_text(status.waiting_for) or 'its server has not begun'}.",
+            remedy="Look at the last lines of the log; then start it.",
+            page="exit-codes.md",
+            poor=True,
+        )
+    elif not status.peer_connected and status.stage != "resting":
+        planned = status.peer_stops_since is not None
+        yield Attention(
+            about=f"{status.peer} has stopped as planned" if planned else f"{status.peer} is not connected",
+            since=status.peer_stops_since or status.peer_away_since,
+            text=f"{_whatever_runs(status)} waits for it.{_without_peer(status)}",
+            remedy="It goes on when its operator starts it again."
+            if planned
+            else "Look at the network, then call its operator.",
+            page="operations.md, “S1 is down”",
+            poor=not planned,
+        )
+    if (engine := status.engine) is not None and not (engine.connected and engine.workers):
+        yield Attention(
+            about="No worker is there" if engine.connected else "The cluster is not connected",
+            since=None,
+            text=f"Submissions are stored, and wait for a worker of {engine.where} to add them up.",
+            remedy="Start the scheduler and its workers, or look at their logs.",
+            page="cluster.md",
+            poor=True,
+        )
+    yield from _ended_badly(status)
+
+
+def _ended_badly(status: ServerStatus) -> Iterator[Attention]:
+    """The last round, while nothing else runs if it was aborted, and until one is done if its sum was refused."""
+    match status.last:
+        case RoundSummary(ended="aborted") as last if status.round is None:
+            about, remedy = f"Round {last.number} was aborted", "Clients enter the next round by themselves."
+            section = "Abort a round"
+        case RoundSummary(ended="refused") as last:
+            about, remedy = f"The sum of round {last.number} was refused", "Call the other operator."
+            section = "A sum was refused"
+        case _:
+            return
+    yield Attention(
+        about=about,
+        since=last.settled_at,
+        text=f"The model is unchanged: {last.explanation}.",
+        remedy=remedy,
+        page=f"operations.md, “{section}”",
+        poor=last.ended == "refused",
+    )
+
+
+def _whatever_runs(status: ServerStatus) -> str:
+    return f"Round {status.number}" if status.round else f"The opening of round {status.number}"
+
+
+def _without_peer(status: ServerStatus) -> str:
+    match status.round:
+        case None:
+            return ""
+        case RoundStatus(state="Open"):
+            return " Clients can go on, but without it the round has no sum."
+        case _:
+            return " If it is not back in time, the round is aborted, unless a share was committed to: then it waits."
 
 
 def tasks_answer(operated: OperatedProcess) -> TasksAnswer:

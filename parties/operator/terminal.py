@@ -20,7 +20,7 @@ from rich.text import Text
 from fsl_async.counting import count_of
 from fsl_async.errors import ChannelError
 from fsl_async.foreign_text import printable
-from parties.operator.answers import RoundAnswer, RoundsAnswer, StatusAnswer, TaskRow
+from parties.operator.answers import Attention, RoundAnswer, RoundsAnswer, StatusAnswer, TaskRow
 from parties.operator.queries import OperatorPort
 from parties.operator.recent_problems import Problem
 from parties.status import EngineStatus, RoundStatus, RoundSummary
@@ -72,7 +72,8 @@ def as_text(screen: RenderableType, width: int = 100) -> str:
 
 def status_screen(status: StatusAnswer, rounds: Sequence[RoundSummary], note: str = "") -> RenderableType:
     """A server's status."""
-    parts: list[RenderableType] = [_head(status), _round_panel(status), _identities(status)]
+    parts: list[RenderableType] = [_head(status), *map(_attention, status.attention), _round_panel(status)]
+    parts.append(_identities(status))
     parts.extend(_bulk(status))
     if rounds:
         parts.append(rounds_table(rounds[-PAST_SHOWN:]))
@@ -203,6 +204,14 @@ def _head(status: StatusAnswer) -> Text:
     return head
 
 
+def _attention(one: Attention) -> Text:
+    """What waits for what, since when, and what to do."""
+    since = "" if one.since is None else f", since {_moment(one.since)}"
+    style = "bold red" if one.poor else "yellow"
+    head = Text(f"! {printable(one.about)}{since}: ", style=style)
+    return head.append(printable(f"{one.text} {one.remedy} ({one.page})"), style="")
+
+
 def _identities(status: StatusAnswer) -> Text:
     """Who is who, and what both operators can compare over the telephone."""
     lines = []
@@ -223,7 +232,8 @@ def _round_panel(status: StatusAnswer) -> Panel:
     run = status.round
     if run is None:
         last = status.last
-        lines = [_steps(2, last.ended) if last else _steps(None), Text(_between(status))]
+        is_calm = last is not None and not (last.ended == "done" and status.attention)
+        lines = [_steps(2, last.ended) if last and is_calm else _steps(None), Text(_between(status))]
         lines.append(Text(printable(status.waiting_for), style="dim"))
         return Panel(Group(*lines), title="between rounds", title_align="left")
     title = Text(f"round {run.number} ({printable(run.protocol)})", style="bold")

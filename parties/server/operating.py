@@ -314,14 +314,17 @@ class OperatedServer:
 
     def status(self) -> ServerStatus:
         """How the server stands, for people."""
-        run, progress = self.running, self.sequence.lasting.progress
+        run, progress, standstill = self.running, self.sequence.lasting.progress, self.records.standstill
         return ServerStatus(
             server=self.setup.name,
             task=self.setup.task.name,
             fingerprints=self._fingerprints(),
             peer_connected=self.link.connected,
             peer_release=printable(self.agreement.peer_release),
+            peer_away_since=self.peer_inbox.away_since,
             peer_stops_since=self.peer_inbox.stops_since,
+            held_up=standstill.what,
+            held_up_since=self.setup.clock() - standstill.present_seconds if standstill.what else None,
             clients_connected=self.visitors,
             clients_known=len(self.enrolment.names()),
             stage=self.rounds.stage.name,

@@ -52,7 +52,12 @@ class Standstill:
     @property
     def seconds(self) -> float:
         """How long something has waited here, in all."""
-        return self._before + (trio.current_time() - self._since if self._waiting else 0.0)
+        return self._before + self.present_seconds
+
+    @property
+    def present_seconds(self) -> float:
+        """For how long something has waited that still does."""
+        return trio.current_time() - self._since if self._waiting else 0.0
 
     async def outlast(self, call: Callable[[], Awaitable[ResultT]], about: str, *errors: type[StorageError]) -> ResultT:
         """Make a call until it ends without one of these errors."""

@@ -12,6 +12,7 @@ import { bytes, moment, number, seconds } from "./units.js";
 import { showWorkers } from "./workers.js";
 
 const TROUBLES = 3;
+const TOO_LATE = 1;
 
 let settled = -1;
 let fetching = false;
@@ -25,6 +26,7 @@ function show(status) {
   say("server", status.server);
   say("task", status.task);
   mark(at("peer"), status.peer_connected ? "good" : "poor", `${peerOf(status)} ${status.peer_connected ? "connected" : "not connected"}`);
+  showAttention(status.attention, ahead);
   showRound(status, ahead);
   showFigures(status);
   showServers(status);
@@ -52,12 +54,24 @@ function showFigures(status) {
   say("memory", bytes(status.resident_bytes));
   at("memory").title = budget ? `${bytes(status.budget_used)} of ${bytes(budget)} for messages are used` : "";
   say("lag", seconds(status.lag_seconds));
+  at("lag-tile").classList.toggle("poor-text", status.lag_seconds > TOO_LATE);
   document.querySelectorAll(".note").forEach((tile) => tile.remove());
   at("figures").append(...status.notes.map(({ title, text, more, poor }) => {
     const tile = make("div", `card tile note${poor ? " poor-text" : ""}`, make("dt", "", title), make("dd", "", text));
     tile.title = more;
     return tile;
   }));
+}
+
+// What waits or is gone, above everything else; left as it is while it stays the same, so that it is read out once.
+function showAttention(list, ahead) {
+  const words = JSON.stringify(list);
+  if (at("attention").dataset.words === words) return;
+  at("attention").dataset.words = words;
+  at("attention").hidden = !list.length;
+  at("attention").replaceChildren(...list.map(({ about, since, text, remedy, page, poor }) => make("div", poor ? "poor" : "caution",
+    make("h2", "", about, ...(since === null ? [] : [make("span", "since", " since ", moment(since + ahead))])),
+    make("p", "", text), make("p", "", make("b", "", remedy), ` See ${page}.`))));
 }
 
 function showTroubles(list) {

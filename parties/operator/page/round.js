@@ -17,7 +17,7 @@ export function showRound(status, offset) {
   const run = round ?? last;
   const kind = protocol(run ? run.protocol : "ssa");
   at("round-title").replaceChildren(heading(status), ...(run ? [make("span", "tag", kind.name)] : []));
-  drawSteps(round ? NAMES.indexOf(stepOf(round)) : last ? 2 : -1, kind, !round && last ? last.ended : "done");
+  drawSteps(round ? NAMES.indexOf(stepOf(round)) : last && (last.ended !== "done" || !status.attention.length) ? 2 : -1, kind, !round && last ? last.ended : "done");
   say("state", sentence(status, kind));
   closes = round && round.state === "Open" ? round.closes_at : null;
   heard = status;

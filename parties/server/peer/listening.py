@@ -24,6 +24,7 @@ class PeerInbox:
 
     Attributes:
         stops_since: as in `ServerStatus`; who says so falsely hides its own absence alone.
+        away_since: as in `ServerStatus`.
     """
 
     def __init__(self, setup: ServerSetup, inbox: Inbox, rounds: Rounds, enrolment: Enrolment) -> None:
@@ -32,16 +33,19 @@ class PeerInbox:
         self._rounds = rounds
         self._enrolment = enrolment
         self.stops_since: float | None = None
+        self.away_since: float | None = setup.clock()
         self._why_lost = ""
 
     async def peer_met(self) -> None:
         """See `PeerListener.peer_met`."""
-        self.stops_since, self._why_lost = None, "the connection has ended"
+        self.stops_since = self.away_since = None
+        self._why_lost = "the connection has ended"
         self._setup.observe(PeerMet())
         await self._inbox.put("peer met")
 
     def peer_lost(self) -> None:
         """See `PeerListener.peer_lost`."""
+        self.away_since = self._setup.clock()
         self._setup.observe(PeerLost(explanation=self._why_lost))
 
     async def peer_said(self, received: Received[FromPeer]) -> None:

@@ -87,7 +87,9 @@ class Stage:
         self.asked = 0
         self.drawn: frozenset[str] | None = None
         self.peer_release = ""
+        self.peer_away_since: float | None = None
         self.peer_stops_since: float | None = None
+        self.held_up: tuple[str, float] | None = None
         self.blobs: BlobsStatus | None = None
         self.engine: EngineStatus | None = None
         self._measured = Measured(RoundTimes(), now)
@@ -109,7 +111,10 @@ class Stage:
             ),
             peer_connected=self.peer,
             peer_release=self.peer_release,
+            peer_away_since=self.peer_away_since,
             peer_stops_since=self.peer_stops_since,
+            held_up=self.held_up[0] if self.held_up else "",
+            held_up_since=self.held_up[1] if self.held_up else None,
             clients_connected=len(self.connected),
             clients_known=len(self.known_clients()),
             stage="running"
@@ -177,12 +182,12 @@ class Stage:
     # ---- what a test plays
 
     def meet_peer(self) -> None:
-        self.peer = True
+        self.peer, self.peer_away_since = True, None
         self.peer_release = "0.2.0"
         self.tell(events.PeerMet())
 
     def lose_peer(self) -> None:
-        self.peer = False
+        self.peer, self.peer_away_since = False, self.now
         self.tell(events.PeerLost(explanation="the stream ended without a CLOSE"))
 
     def connect(self, *clients: str) -> None:

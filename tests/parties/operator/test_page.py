@@ -363,6 +363,55 @@ def play_days_ago(stage: Stage) -> None:
     play_day(stage)
 
 
+def play_aborted(stage: Stage) -> None:
+    play_compute(stage)
+    stage.settle([], {}, aborted="S1 was away when the time was over")
+
+
+def play_peer_gone(stage: Stage) -> None:
+    """Two minutes after the other server's death, which struck between two rounds."""
+    play_after(stage)
+    stage.lose_peer()
+    stage.peer_away_since = stage.now - 120
+
+
+def play_peer_gone_in_round(stage: Stage) -> None:
+    play_day(stage)
+    stage.lose_peer()
+
+
+def play_peer_stops(stage: Stage) -> None:
+    play_peer_gone(stage)
+    stage.peer_stops_since = stage.now - 120
+
+
+def play_disk_full(stage: Stage) -> None:
+    play_compute(stage)
+    stage.held_up = ("this server's own store, out of room or of reach", stage.now - 60)
+    stage.tell(
+        Warned(about="store", explanation="no space left on device; the server waits, and resumes when that is over")
+    )
+
+
+def play_not_ready(stage: Stage) -> None:
+    """It was started, has never met the other server, and its store cannot be written."""
+    stage.known = ["alice", "bob"]
+    stage.store = "no space left on device"
+    stage.peer_away_since = stage.now - 300
+    stage.held_up = ("this server's own store, out of room or of reach", stage.now - 290)
+
+
+WORST = {
+    "compute": (play_compute, [], "1 past"),
+    "aborted": (play_aborted, ["Round 25 was aborted"], "failed"),
+    "peer gone": (play_peer_gone, ["S1 is not connected"], "none"),
+    "peer gone in a round": (play_peer_gone_in_round, ["S1 is not connected"], "now"),
+    "peer stops": (play_peer_stops, ["S1 has stopped as planned"], "none"),
+    "disk full": (play_disk_full, ["S0 is held up"], "1 past"),
+    "not ready": (play_not_ready, ["S0 is held up", "S1 is not connected"], "none"),
+}
+"""By scene, what plays it, what stands above all else, and how the steps of the round look."""
+
 SCENES = {
     "days ago": play_days_ago,
     "before": play_nothing,
@@ -371,11 +420,14 @@ SCENES = {
     "compute": play_compute,
     "after": play_after,
     "long names": play_long_names,
+    "peer gone": play_peer_gone,
+    "disk full": play_disk_full,
+    "not ready": play_not_ready,
 }
 SIZES = [(1180, "light"), (768, "dark"), (360, "light"), (360, "dark")]
 
 
-THOROUGH = ("before", "days ago", "first round", "after")
+THOROUGH = ("before", "days ago", "first round", "after", "disk full", "not ready")
 
 
 @pytest.mark.parametrize(
@@ -400,6 +452,57 @@ async def test_it_fits_the_screen_and_can_be_read(window, stage, tmp_path, scene
                 assert ratio >= 4.5, f"{who}: contrast {ratio:.1f}"
             dark = await run(window, "return getComputedStyle(document.body).backgroundColor")
             assert (sum(map(int, re.findall(r"\d+", dark)[:3])) < 200) == (scheme == "dark")
+
+
+@pytest.mark.parametrize("scene", WORST)
+async def test_what_waits_or_is_gone_stands_above_all_else(window, stage, tmp_path, scene):
+    """Since when, what waits for what and what to do; and the steps of a round are never calmer than that."""
+    play, heads, look = WORST[scene]
+    play(stage)
+    window.resize(390, 844)
+    async with page(window, stage, tmp_path):
+        picture = tmp_path / f"page-{scene}.png"
+        await trio.to_thread.run_sync(window.screenshot, picture)
+        assert picture.stat().st_size > 15_000
+        shown = await run(
+            window, "return [...document.querySelectorAll('#attention > div')].map(each => each.innerText)"
+        )
+        assert [each.split(" since ")[0].split("\n")[0] for each in shown] == heads
+        for each in shown:
+            assert " since " in each
+            assert "See operations.md, “" in each
+        assert await run(window, "return document.getElementById('attention').hidden") == (not heads)
+        top = "return document.querySelector('#attention > div, #round').getBoundingClientRect().top"
+        assert await run(window, top) < 250, "it is seen without scrolling"
+        steps = await run(window, "return [...document.querySelectorAll('#steps li')].map(each => each.className)")
+        assert (
+            steps
+            == {
+                "1 past": ["past", "now", ""],
+                "failed": ["", "", "now failed"],
+                "none": ["", "", ""],
+                "now": ["now", "", ""],
+            }[look]
+        )
+
+
+async def test_on_a_phone_the_state_comes_first_and_fingerprints_last(window, stage, tmp_path):
+    play_day(stage)
+    window.resize(390, 844)
+    async with page(window, stage, tmp_path):
+        await see(window, f"{number('#past tr')} > 4")
+        places = await run(
+            window,
+            "return ['round', 'figures', 'clients', 'history', 'who'].map(id => document.getElementById(id).offsetTop)",
+        )
+        assert places == sorted(places)
+        small = await run(
+            window,
+            "return [...document.querySelectorAll('button, summary, select, input, a')]"
+            ".filter(each => each.offsetParent && !each.matches('.skip'))"
+            ".filter(each => Math.min(each.offsetWidth, each.offsetHeight) < 24).map(each => each.outerHTML)",
+        )
+        assert small == [], "too small to be hit with a finger"
 
 
 async def test_a_note_is_a_tile(window, stage, tmp_path):

@@ -85,6 +85,31 @@ def test_the_status_shows_the_round_the_parties_and_what_went_wrong(stage):
     assert rounds == [str(number) for number in range(17, 25)], "the latest ones"
 
 
+def test_what_waits_or_is_gone_heads_the_view(stage):
+    play_day(stage, rounds=2)
+    assert "! " not in as_text(status_screen(*views(stage)))
+    stage.settle(["alice"], {})
+    assert "✓ collect → ✓ compute → ✓ done" in as_text(status_screen(*views(stage)))
+    stage.lose_peer()
+    stage.held_up = ("this server's own store, out of room or of reach", stage.now - 60)
+    shown = as_text(status_screen(*views(stage)), width=200)
+    first, second = (line for line in shown.splitlines() if line.startswith("! "))
+    assert first.startswith("! S0 is held up, since 09-21 ")
+    assert "The opening of round 4 waits for this server's own store, out of room or of reach." in shown
+    assert second.startswith("! S1 is not connected, since 09-21 ")
+    assert "✓" not in shown, "nothing looks finished while something is gone"
+
+
+def test_a_cluster_without_workers_and_a_refused_sum_need_a_person(stage):
+    stage.meet_peer()
+    play_workers(stage)
+    assert views(stage)[0].attention == ()
+    stage.engine = msgspec.structs.replace(stage.engine, workers=())
+    assert [each.about for each in views(stage)[0].attention] == ["No worker is there"]
+    stage.engine = msgspec.structs.replace(stage.engine, connected=False)
+    assert [each.about for each in views(stage)[0].attention] == ["The cluster is not connected"]
+
+
 def test_blobs_are_shown_where_there_are_any(stage):
     assert "blobs" not in as_text(status_screen(*views(stage)))
     play_blobs(stage)

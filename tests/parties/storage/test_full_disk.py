@@ -206,6 +206,7 @@ async def test_while_its_own_disk_is_full_a_server_waits_for_nobody_else(shop, a
             status = server.status()
             assert status.round.state == "Closed"
             assert status.round.waiting_for == "this server's own store, out of room or of reach"
+            assert status.held_up_since is not None
             assert status.waiting_for == "round 1: Closed; held up by this server's own store, out of room or of reach"
             disk.refuses = nothing
         (past,) = await server.past_rounds()

@@ -124,6 +124,7 @@ async def test_a_server_that_stops_as_planned_says_so_on_each_connection_and_unt
         await trio.sleep(30)
         status = shop.servers[0].status()
         assert status.peer_connected
+        assert status.peer_away_since is None
         assert status.peer_stops_since == pytest.approx(trio.current_time() - 30, abs=1)
         assert "; S1 stops as planned, since 1970-01-01T" in status.waiting_for
         await meddler.channels[-1].aclose()
@@ -131,6 +132,7 @@ async def test_a_server_that_stops_as_planned_says_so_on_each_connection_and_unt
     assert shop.told == (["S1 says: S1 stops, as its operator wants"] * 2, ["the connection has ended"] * 2)
     await shop.servers[0].peer_inbox.peer_met()
     assert shop.servers[0].status().peer_stops_since is None
+    assert shop.servers[0].status().peer_away_since is None
 
 
 async def test_a_peer_that_does_not_follow_the_protocol_ends_the_server_with_its_name(nursery, autojump_clock):
