@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.digests import DIGEST_BYTES, Domain, derive_key, digest
-from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.errors import UNREADABLE, MisuseError, PeerViolationError
 from fsl_async.geometry import RowNumbers, bin_limits
 from fsl_async.options.taking_part import size_of
 from fsl_async.task import Block, Plain, ProtocolName, Sparse, Task
@@ -213,7 +213,7 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         try:
             plain = msgpack.unpackb(data, max_array_len=64, max_map_len=32, max_str_len=256, max_ext_len=0)
             config = msgspec.convert(plain, RoundConfig, builtin_types=(bytes,))
-        except (ValueError, TypeError, msgpack.exceptions.UnpackException, msgspec.MsgspecError) as error:
+        except UNREADABLE as error:
             raise PeerViolationError(source, f"sent a round configuration that cannot be read: {error}") from error
         if config.canonical() != data:
             raise PeerViolationError(source, "sent a round configuration that is not in canonical form")

@@ -17,7 +17,7 @@ from fsl_async.blocks import Dense as Dense
 from fsl_async.blocks import Plain as Plain
 from fsl_async.blocks import Sparse as Sparse
 from fsl_async.digests import Domain, digest
-from fsl_async.errors import PeerViolationError
+from fsl_async.errors import UNREADABLE, PeerViolationError
 from fsl_async.options import protecting, running, summing, taking_part
 from fsl_async.options.fields import ProtocolName as ProtocolName
 from fsl_async.options.fields import TaskFields
@@ -123,7 +123,7 @@ class Task(TaskFields, frozen=True, kw_only=True, forbid_unknown_fields=True, di
         try:
             plain = msgpack.unpackb(data, max_array_len=64, max_map_len=32, max_str_len=256, max_ext_len=0)
             task = msgspec.convert(plain, Task)
-        except (ValueError, TypeError, msgpack.exceptions.UnpackException, msgspec.MsgspecError) as error:
+        except UNREADABLE as error:
             raise PeerViolationError(source, f"sent a task that cannot be read: {error}") from error
         if task.canonical() != data:
             raise PeerViolationError(source, "sent a task that is not in canonical form")

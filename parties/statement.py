@@ -15,7 +15,7 @@ import msgspec
 
 from fsl_async.config import BlockModel
 from fsl_async.digests import DIGEST_BYTES
-from fsl_async.errors import PeerViolationError
+from fsl_async.errors import UNREADABLE, PeerViolationError
 from fsl_async.foreign_text import is_name
 from fsl_async.geometry import RowNumbers
 from fsl_async.merkle import RosterTree, Seat, is_seated, root_of_nobody
@@ -121,7 +121,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         try:
             # Read as what it must be: a reader of anything would make room for every list that is declared in a list.
             statement = msgspec.msgpack.decode(data, type=Statement)
-        except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+        except UNREADABLE as error:
             raise PeerViolationError(sender, f"sent a round's outcome that cannot be read: {error}") from error
         if wrong := statement._wrong(task, client):
             raise PeerViolationError(sender, f"sent a round's outcome {wrong}")

@@ -156,6 +156,14 @@ class PermutedModel:
         return [kernels.permuted_model(rows, inverse, forest.bins, forest.positions, cut.bins) for inverse in inverses]
 
 
+def layout_of(shape: Task, row_bytes: Mapping[int, int], some: Slice) -> AnswerLayout:
+    """The layout of a slice's answers; see `joined`."""
+    forests = dict(forests_of(shape))
+    return AnswerLayout.of(
+        shape, row_bytes, {key: ForestSlice(forests[key], bins).forest for key, bins in some.items()}
+    )
+
+
 def joined(shape: Task, row_bytes: Mapping[int, int], parts: Sequence[tuple[Slice, Bits]]) -> Bits:
     """The answers that slices' answers to the same queries make: their rows side by side, and the sum of their tags.
 
@@ -171,7 +179,7 @@ def joined(shape: Task, row_bytes: Mapping[int, int], parts: Sequence[tuple[Slic
     answers = np.zeros((len(parts[0][1]), layout.size), dtype=np.uint8)
     for some, part in parts:
         cuts = {key: ForestSlice(forests[key], bins) for key, bins in some.items()}
-        own = AnswerLayout.of(shape, row_bytes, {key: cut.forest for key, cut in cuts.items()})
+        own = layout_of(shape, row_bytes, some)
         if part.dtype != np.uint8 or part.shape != (len(answers), own.size):
             raise MisuseError(f"expected answers of {own.size} bytes to {len(answers)} queries, got {part.shape}")
         for key, cut in cuts.items():

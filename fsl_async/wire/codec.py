@@ -20,7 +20,7 @@ import msgpack
 import msgspec
 
 from fsl_async.digests import Buffer
-from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.errors import UNREADABLE, MisuseError, PeerViolationError
 from fsl_async.secrecy import Discreet
 
 CONTROL_LIMIT = 64 * 1024
@@ -168,13 +168,7 @@ def decode_beginning(data: Buffer, total: int, union: Any, sender: str) -> Begun
         message = msgspec.convert([plain], _only(union), builtin_types=(bytes,)).message
         _refuse_wrong(message)
         _refuse_other_forms(message, plain, bytes(view[:used]))
-    except (
-        ValueError,
-        TypeError,
-        RecursionError,
-        msgpack.exceptions.UnpackException,
-        msgspec.MsgspecError,
-    ) as error:
+    except UNREADABLE as error:
         where = str(error).replace(_WITHIN, "`$")
         raise PeerViolationError(sender, f"sent a message that cannot be read: {where}") from error
     if used < total and not message.carries_bulk:

@@ -22,7 +22,7 @@ import msgpack
 import msgspec
 
 from fsl_async.digests import DIGEST_BYTES, Buffer, Domain, digest
-from fsl_async.errors import PeerViolationError
+from fsl_async.errors import UNREADABLE, PeerViolationError
 from fsl_async.foreign_text import LONGEST_NAME, is_client_name
 
 ClientDigests: TypeAlias = dict[str, bytes]
@@ -43,7 +43,7 @@ def unpack_digests(data: bytes | memoryview, limit: int, sender: str, entry_byte
     try:
         # Decoded with its type: an untyped decoder would allocate memory for every nested list that is declared.
         entries = dict(msgspec.msgpack.decode(data, type=list[tuple[_Name, bytes]]))
-    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+    except UNREADABLE as error:
         raise PeerViolationError(sender, f"sent a list of clients that cannot be read: {error}") from error
     if len(entries) > limit:
         raise PeerViolationError(sender, f"sent a list of clients that has {len(entries)}, at most {limit} are allowed")
@@ -73,7 +73,7 @@ def unpack_names(data: bytes | memoryview, limit: int, sender: str) -> tuple[str
         # Decoded with its type: an untyped decoder would allocate memory for every nested list that is declared.
         kind = list[Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]]
         names = msgspec.msgpack.decode(data, type=kind)
-    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+    except UNREADABLE as error:
         raise PeerViolationError(sender, f"sent a list of names that cannot be read: {error}") from error
     if len(names) > limit:
         raise PeerViolationError(sender, f"sent a list of {len(names)} names, at most {limit} are allowed")

@@ -20,7 +20,7 @@ from fsl_async.errors import MisuseError, StorageError
 from fsl_async.foreign_text import printable
 from fsl_async.protocols.partials import PartialSum, Settled, Worker
 from fsl_async.randomness import Randomness
-from fsl_async.server.retrieval import joined
+from fsl_async.server.retrieval import joined, layout_of
 from fsl_async.server.slicing import Slice, even_slices
 from fsl_async.wire.answer import AnswerLayout
 from parties.cluster.cluster import Cluster, Reply, WorkerLostError
@@ -162,9 +162,9 @@ class PassesOnWorkers(Passes[StoredQuery]):
             pooled = self._pinned(number)
             try:
                 with trio.fail_after(self._patience):
-                    return _checked(
-                        await self._pool.call(pooled.name, "answer", sealed(order, pooled.key)), len(queries)
-                    )
+                    reply = await self._pool.call(pooled.name, "answer", sealed(order, pooled.key))
+                    size = layout_of(self._config.shape, laid.row_bytes, laid.slices[number]).size
+                    return _checked(reply, len(queries), size)
             except (WorkerLostError, MisuseError) as error:
                 self._pool.dismiss(pooled.name, str(error))
             except trio.TooSlowError:
@@ -185,18 +185,19 @@ def _with_slices(brief: Brief, slices: int) -> Brief:
     return Brief(**(fields | {"slices": slices}))
 
 
-def _checked(reply: Reply, queries: int) -> tuple[AnsweredReport, npt.NDArray[np.uint8]]:
+def _checked(reply: Reply, queries: int, size: int) -> tuple[AnsweredReport, npt.NDArray[np.uint8]]:
     """What a worker answers.
 
     Raises:
-        MisuseError: it is no answer to so many queries.
+        MisuseError: it is no answer of that size to each of so many queries.
     """
     report = decoded(reply.report, AnsweredReport)
     if len(reply.arrays) != 1 or not set(report.damaged) <= set(range(queries)):
         raise MisuseError("it sends something else than answers")
     (answers,) = reply.arrays
-    if answers.dtype != np.uint8 or answers.ndim != 2 or len(answers) != queries - len(report.damaged):
-        raise MisuseError(f"it sends {len(answers)} answers to {queries} queries")
+    if answers.dtype != np.uint8 or answers.shape != (queries - len(report.damaged), size):
+        came = f"{answers.dtype} in the shape {answers.shape}"
+        raise MisuseError(f"it sends {came} to {queries} queries, which have answers of {size} bytes")
     return report, answers
 
 

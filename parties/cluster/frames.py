@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from fsl_async.errors import MisuseError
+from fsl_async.errors import UNREADABLE, MisuseError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -164,7 +164,7 @@ async def _read(receive: ReceiveExactly, decoder: msgspec.msgpack.Decoder[Any]) 
         raise MisuseError(f"a message of {length:,} bytes; {LONGEST:,} at most")
     try:
         return decoder.decode(await receive(length))
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise MisuseError(f"a message that is not understood: {error}") from error
 
 
@@ -187,7 +187,11 @@ async def array_of(receive: ReceiveExactly, form: ArrayForm) -> npt.NDArray[Any]
     import numpy as np
 
     numbers = np.dtype(_checked(form).numbers)
-    return np.frombuffer(await receive(prod(form.shape) * numbers.itemsize), dtype=numbers).reshape(form.shape)
+    content = await receive(prod(form.shape) * numbers.itemsize)
+    try:
+        return np.frombuffer(content, dtype=numbers).reshape(form.shape)
+    except ValueError as error:  # of no elements, and yet of more than can be counted in another dimension
+        raise MisuseError(f"an array in the shape {form.shape}: {error}") from error
 
 
 def _checked(form: ArrayForm) -> ArrayForm:

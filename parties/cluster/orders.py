@@ -6,7 +6,7 @@ is sealed to the key that its worker made when it began, so neither a scheduler 
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 import msgspec
 from nacl.exceptions import CryptoError
@@ -14,7 +14,7 @@ from nacl.public import PrivateKey, PublicKey, SealedBox
 
 from fsl_async.bin_count import planned
 from fsl_async.config import RoundConfig
-from fsl_async.errors import MisuseError
+from fsl_async.errors import UNREADABLE, MisuseError
 from fsl_async.secrecy import Discreet
 from fsl_async.union import union_task
 from fsl_async.wire.public_part import Layout, Trees
@@ -238,7 +238,7 @@ class AddedReport(msgspec.Struct, frozen=True, kw_only=True):
 
     entries: dict[str, bytes]
     damaged: dict[str, str]
-    seconds: float
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class SealedReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,13 +266,20 @@ def decoded(data: bytes, kind: type[StructT]) -> StructT:
     """
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise MisuseError(f"no {kind.__name__}, as this release has it: {error}") from error
 
 
 def sealed(order: msgspec.Struct, key: bytes) -> bytes:
-    """An order that only the worker with this key can read."""
-    return bytes(SealedBox(PublicKey(key)).encrypt(encoded(order)))
+    """An order that only the worker with this key can read.
+
+    Raises:
+        MisuseError: it is no key.
+    """
+    try:
+        return bytes(SealedBox(PublicKey(key)).encrypt(encoded(order)))
+    except CryptoError as error:
+        raise MisuseError(f"a key to which nothing can be sealed: {error}") from error
 
 
 def opened(data: bytes, secret: PrivateKey, kind: type[StructT]) -> StructT:

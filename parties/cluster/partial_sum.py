@@ -446,8 +446,8 @@ class ClusterSum(RoundSum):
         """How many clients take a worker about as long as an order should."""
         if not report.entries or report.seconds <= 0:
             return before
-        fitting = round(self._pace.task_seconds * len(report.entries) / report.seconds)
-        return max(1, min(fitting, 2 * before, MOST_ORDERED))
+        fitting = self._pace.task_seconds * len(report.entries) / report.seconds  # infinite where that is next to 0
+        return max(1, round(min(fitting, 2 * before, MOST_ORDERED)))
 
     async def _take_partial(self, effect: Seal, ledger: _Ledger, context: _RoundContext) -> None:
         naming = self._naming

@@ -18,7 +18,7 @@ import msgpack
 import msgspec
 
 from fsl_async.digests import DIGEST_BYTES, KEY_BYTES, Domain, digest, same
-from fsl_async.errors import MisuseError
+from fsl_async.errors import UNREADABLE, MisuseError
 from fsl_async.randomness import Randomness
 from fsl_async.wire.messages import Digest, Signature
 from parties.identity.keys import Identity, check_name, verify
@@ -74,13 +74,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 payload, max_str_len=256, max_bin_len=64, max_array_len=0, max_map_len=8, max_ext_len=0
             )
             credentials = msgspec.convert(plain, Credentials, builtin_types=(bytes,))
-        except (
-            ValueError,
-            TypeError,
-            RecursionError,
-            msgpack.exceptions.UnpackException,
-            msgspec.MsgspecError,
-        ) as error:
+        except UNREADABLE as error:
             raise MisuseError(f"credentials that cannot be read: {error}; is your version another?") from error
         check_name(credentials.name, "credentials")
         if credentials.encode() != payload:

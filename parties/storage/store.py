@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 
 from fsl_async.digests import Buffer
-from fsl_async.errors import MisuseError, PeerViolationError, StorageError
+from fsl_async.errors import UNREADABLE, MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols.machine import UnexpectedEvent
 from parties.docstrings import documented_by
 
@@ -296,7 +296,7 @@ def decode_stored(data: Buffer, kind: Any, place: str) -> Any:
     """
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # invalid UTF-8; nested too deep
+    except UNREADABLE as error:
         raise _unreadable(place, error) from error
 
 

@@ -25,7 +25,7 @@ from fsl_async.config import RoundConfig
 from fsl_async.costs import message_sizes as costs
 from fsl_async.costs.message_sizes import Setting
 from fsl_async.costs.scaling import Constants
-from fsl_async.errors import MisuseError
+from fsl_async.errors import UNREADABLE, MisuseError
 from fsl_async.randomness import SeededSource
 from fsl_async.ring import Ring
 from fsl_async.server.aggregation import Aggregate, Submission
@@ -198,7 +198,7 @@ def load_constants(path: Path) -> Constants:
         raise MisuseError(f"{path} cannot be read: {error}; {AGAIN}") from error
     try:
         file = msgspec.json.decode(content, type=_File)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except UNREADABLE as error:
         raise MisuseError(f"{path} has no constants of the scaling model: {error}; {AGAIN}") from error
     if file.version != VERSION:
         raise MisuseError(f"{path} has constants of version {file.version}, not {VERSION}; {AGAIN}")

@@ -118,8 +118,10 @@ async def test_blobs_that_workers_find_damaged_harm_no_answer(autojump_clock, ha
     ("lie", "named"),
     [
         (lambda reply: Reply(reply.report, []), "something else than answers"),
-        (lambda reply: Reply(reply.report, [reply.arrays[0][:0]]), "it sends 0 answers to"),
-        (lambda reply: Reply(reply.report, [reply.arrays[0].astype(np.uint16)]), "answers to"),
+        (lambda reply: Reply(reply.report, [reply.arrays[0][:0]]), "in the shape (0, "),
+        (lambda reply: Reply(reply.report, [reply.arrays[0][:, 1:]]), "which have answers of"),
+        (lambda reply: Reply(reply.report, [np.zeros((), np.uint8)]), "uint8 in the shape () to"),
+        (lambda reply: Reply(reply.report, [reply.arrays[0].astype(np.uint16)]), "it sends uint16"),
         (lambda reply: Reply(b"\x00", reply.arrays), "no AnsweredReport"),
     ],
 )

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 import trio
 
+from fsl_async.errors import MisuseError
 from parties.cluster.cluster import Reply
-from parties.cluster.orders import HelloReport, SealedReport, decoded, encoded
+from parties.cluster.orders import AddedReport, HelloReport, SealedReport, SealOrder, decoded, encoded, sealed
 from parties.cluster.worker_pool import WorkerPool
 from parties.cluster.worker_service import WorkerService, WorkerSetup
 from parties.events import Warned
@@ -117,6 +118,36 @@ async def test_a_worker_that_cannot_be_used_is_refused_by_name(autojump_clock, m
         told = [event.explanation for _, _, event in made.events if isinstance(event, Warned)]
         assert len(told) == 1
         assert told[0].startswith(f"worker S0.worker-1.1 is not used: {named}")
+
+
+@pytest.mark.parametrize("key", [b"", bytes(32)])
+def test_an_order_is_sealed_to_a_key_alone(key):
+    with pytest.raises(MisuseError, match="to which nothing can be sealed"):
+        sealed(SealOrder(life=b"", sum=1, slice=0, partial=1), key)
+
+
+@pytest.mark.parametrize("report", [b"\x81\xa2\xff\xfe\x01", b"\x81\xa1x" + b"\x91" * 2_000])
+def test_a_report_that_no_decoder_reads_is_none(report):
+    with pytest.raises(MisuseError, match="no AddedReport"):
+        decoded(report, AddedReport)
+
+
+class Swift(WorkerService):
+    """A worker that says of its work that it took no time that could be divided by."""
+
+    async def perform(self, action: str, order: bytes) -> Reply:
+        reply = await super().perform(action, order)
+        if action != "add":
+            return reply
+        report = msgspec.structs.replace(decoded(reply.report, AddedReport), seconds=5e-324)
+        return Reply(encoded(report), reply.arrays)
+
+
+async def test_a_worker_that_took_no_time_gets_more_at_once_and_no_server_ends(autojump_clock, monkeypatch):
+    monkeypatch.setattr("parties.testing.world.WorkerService", Swift)
+    async with a_world(workers=(1, 0)) as made:
+        await settled(made)
+        exact(made)
 
 
 class Liar(WorkerService):

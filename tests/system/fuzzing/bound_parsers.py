@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsl_async.bounds import accepts, check_private
+from fsl_async.bounds import accepts, check_answer, check_private
 from fsl_async.errors import PeerViolationError
 from tests.support.bounded import EXACT, EXACT_128, PROJECTED, Scene, of_norm
 
@@ -24,10 +24,14 @@ def _read_private(data: bytes) -> None:
 
 
 def _read_answer(data: bytes) -> None:
-    """Any bytes at all have a verdict, and two servers the same one."""
+    """Any bytes at all have a verdict, and two servers the same one; what a server refuses, it does not accept."""
     for terms in SYSTEMS:
         ours = bytes(terms.verifier_bytes)
-        assert accepts(terms, ours, data) == accepts(terms, data, ours)
+        assert (accepted := accepts(terms, ours, data)) == accepts(terms, data, ours)
+        try:
+            check_answer(terms, data, "S1")
+        except PeerViolationError:
+            assert not accepted
 
 
 def _beyond() -> tuple[bytes, ...]:

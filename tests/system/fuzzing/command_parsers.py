@@ -13,9 +13,11 @@ import msgspec
 import numpy as np
 from rich.console import RenderableType
 
+from fsl_async.costs.scaling import ANOTHER_MACHINE
 from fsl_async.errors import FslError, MisuseError
 from parties.client.arguments import encoded_updates, wanted_rows
 from parties.commands.client_options import rows_from, updates_from
+from parties.commands.plan.calibration import load_constants, save_constants
 from parties.deployment.operator_port import operator_port
 from parties.events import Warned
 from parties.files.models import load_model
@@ -217,6 +219,18 @@ def _operator_tokens() -> list[bytes]:
     return [path.read_bytes()]
 
 
+def _read_constants(data: bytes) -> None:
+    path = workplace() / "constants.json"
+    path.write_bytes(data)
+    load_constants(path)
+
+
+def _constants() -> list[bytes]:
+    path = workplace() / "sample-constants.json"
+    save_constants(path, ANOTHER_MACHINE)
+    return [path.read_bytes()]
+
+
 def _read_update(data: bytes) -> None:
     path = workplace() / "update.npz"
     path.write_bytes(data)
@@ -253,5 +267,6 @@ PARSERS = (
         share=SLOW,
         tokens=(b"FSL_ASYNC_LIMITS_CONNECTIONS=", b"FSL_ASYNC_ROUNDS_SECONDS=", b"FSL_ASYNC_", b"nan", b"1e999"),
     ),
+    Parser("constants", _read_constants, _constants, MISUSE, "constants.json", share=SLOW),
     Parser("update-file", _read_update, _update, MISUSE, share=SLOW, memory_per_byte=2_048),
 )

@@ -11,6 +11,7 @@ import numpy as np
 from fsl_async import Ring, udpf
 from fsl_async.bin_count import planned
 from fsl_async.config import RoundConfig
+from fsl_async.derivation import dense_digest
 from fsl_async.digests import Domain
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.geometry import geometry_of
@@ -20,14 +21,18 @@ from fsl_async.task import Task
 from fsl_async.union import UnionBlock, pack_union, unpack_union
 from fsl_async.wire import messages as said
 from fsl_async.wire.codec import decode, encode
-from fsl_async.wire.peer_lists import pack_digests, pack_names, unpack_digests, unpack_names
+from fsl_async.wire.peer_lists import pack_digests, pack_names, packed_marks, read_marks, unpack_digests, unpack_names
 from fsl_async.wire.public_part import Layout, Trees, counts_bytes, first_padding, share_bytes
 from parties.identity.handshake import Credentials
 from parties.identity.keys import verify
 from parties.identity.tokens import read_token
 from parties.outcome import Done
+from parties.server.clients.deposits import Depositor, Wanted
+from parties.server.replies import BulkRequest, RequestRefusedError
 from parties.statement import Statement
+from parties.storage.blobs.memory import MemoryBlobs
 
+from .channel_parsers import LaneAtOnce, at_once
 from .parser import SLOW, Parser
 from .samples import ALICE, CONFIG, SAMPLED_CONFIG, TASK, UNION_CONFIG, key, repeating
 
@@ -80,6 +85,8 @@ PEER_MESSAGES: tuple[tuple[said.Message, bytes], ...] = (
     (said.TossCommitment(number=3, commitment=key(1), model=key(2)), b""),
     (said.TossReveal(number=3, seed=key(1), nonce=key(2)), b""),
     (said.Forward(round_id=key(1), client="alice", purpose="retrieve", query=1), bytes(50)),
+    (said.Closing(key(1)), b""),
+    (said.HeldParts(key(1)), bytes(32)),
     (said.Held(key(1), 3), b""),
     (said.RosterList(key(1)), pack_digests({"alice": key(2)})),
     (said.Proofs(key(1)), pack_digests({"alice": key(2)})),
@@ -139,6 +146,11 @@ def _read_names(data: bytes) -> None:
     names = unpack_names(data, 100_000, "S1")
     assert pack_names(names) == data
     assert sorted(set(names)) == list(names)
+
+
+def _read_marks(data: bytes) -> None:
+    marks = read_marks(data, 6, "S1")
+    assert len(packed_marks(marks, 6)) <= len(data)
 
 
 def _read_round(data: bytes) -> None:
@@ -220,6 +232,34 @@ def _read_part(data: bytes) -> None:
             first_padding(planned(TASK), layout, memoryview(data))
 
 
+_SEED = bytes(16)
+_REQUESTS: tuple[BulkRequest, ...] = (
+    said.Retrieve(round_id=key(1), query=1, seed=_SEED, commitments=PAIR, public_digest=key(2)),
+    *(
+        said.Submit(round_id=key(1), query=query, seed=_SEED, commitments=PAIR, public_digest=key(2), bound_digest=b"")
+        for query in (0, 1)
+    ),
+    said.Hint(key(1), key(2), key(3)),
+)
+_WANTED = {wanted.size: wanted for wanted in (Wanted.of(CONFIG, "alice", asked, _SEED) for asked in _REQUESTS)}
+
+
+def _read_deposit(data: bytes) -> None:
+    """The whole bulk of a request, as its client's carrier takes it: a part with its salt, and the dense share."""
+    wanted = _WANTED.get(len(data), next(iter(_WANTED.values())))
+    deposit = at_once(Depositor(MemoryBlobs(), LaneAtOnce(), print).take(wanted, memoryview(data)))
+    assert deposit.part != wanted.announced
+    assert (len(deposit.dense) == 32) == (wanted.key.purpose == "submit")
+
+
+def _deposits() -> list[bytes]:
+    made = [bytes(wanted.layout.size) + bytes(sum(wanted.own_sizes)) for wanted in _WANTED.values()]
+    for place, wanted in enumerate(_WANTED.values()):
+        if dense := bytes(sum(wanted.own_sizes)):
+            made[place] = bytes(wanted.layout.size - 32) + dense_digest(dense, _SEED) + dense
+    return made
+
+
 def _read_signature(data: bytes) -> None:
     """Statement key, signature, statement: all of them a peer's."""
     assert not verify(data[:32], data[32:96], Domain.RECEIPT, data[96:]) or len(data) >= 96
@@ -272,6 +312,7 @@ PARSERS = (
         "from-peer", _reader(said.FromPeer), lambda: _written(PEER_MESSAGES), PEER, "S1", tokens=_words(PEER_MESSAGES)
     ),
     Parser("entries", _read_entries, _many_entries, PEER, "S1", tokens=EXTREMES),
+    Parser("held-parts", _read_marks, lambda: [packed_marks([bytes(16), key(1)[:16]], 6)], PEER, "S1", longest=300),
     Parser("names", _read_names, lambda: [pack_names(["alice", "bob", "é" * 64])], PEER, "S1", tokens=EXTREMES),
     Parser(
         "round-configuration",
@@ -302,6 +343,14 @@ PARSERS = (
         lambda: [bytes(layout.size) for layout in _LAYOUTS],
         PEER,
         longest=2 * max(layout.size for layout in _LAYOUTS),
+    ),
+    Parser(
+        "deposit",
+        _read_deposit,
+        _deposits,
+        (RequestRefusedError,),
+        longest=2 * max(_WANTED),
+        memory=2**21,
     ),
     Parser("signature", _read_signature, _signed, PEER, share=SLOW, longest=200),
     Parser("udpf-key", _read_key, lambda: [one.to_bytes() for one in _udpf_keys()], (MisuseError,), tokens=EXTREMES),

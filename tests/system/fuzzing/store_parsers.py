@@ -36,6 +36,7 @@ from parties.server.round.waiting import Measured, Stopwatch
 from parties.server.sessions import Sessions
 from parties.server.store_layout import RequestKey, dense_name, part_name
 from parties.status import PastRound, RoundTimes
+from parties.storage.mark import mark_path, read_mark
 from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConnection
 from parties.storage.store import Keep, MemoryStore, Put, Record, Store
 
@@ -294,6 +295,15 @@ def _stores() -> list[bytes]:
     return [path.read_bytes()]
 
 
+def _read_mark(data: bytes) -> None:
+    path = workplace() / SQLITE
+    mark_path(path).write_bytes(data)
+    age = read_mark(path)
+    mark_path(path).unlink()
+    assert age is not None
+    assert len(age.identity) == 16
+
+
 def _read_store(data: bytes) -> None:
     """Open the file, read what is in it, write to it, and tidy up."""
     path = workplace() / SQLITE
@@ -319,6 +329,13 @@ def _parser(name: str, read: Callable[[bytes], object], samples: Any, **more: An
 
 PARSERS = (
     _parser("state-owner", _value("owner", _load_state), lambda: [bytes(OWNER.data)], errors=KEPT),
+    _parser(
+        "state-names",
+        lambda data: at_once(_load_state(_Calm(OWNER, Put(data.decode("utf-8", "replace"), b"")))),
+        lambda: [f"spent/{key(1).hex()}".encode(), f"doubts/{key(1).hex()}/3".encode()],
+        longest=128,
+        tokens=(b"spent/", b"doubts/"),
+    ),
     _parser("state-session", _value("session", _load_state, OWNER), _sessions_of_client, share=SLOW),
     _parser("state-retrieval", _value("retrieval", _load_state, OWNER), _retrievals, share=SLOW),
     _parser(
@@ -369,6 +386,9 @@ PARSERS = (
         [{"number": 3, "secret": key(1), "events": [encode(event) for event in LISTS]}],
     ),
     _parser("server-last-toss", _value("last-toss", _last_toss), [[encode(HALF)], [encode(HALF), encode(TOSSED)]]),
+    _parser(
+        "store-mark", _read_mark, lambda: [b"fsl-async mark %s %020d\n" % (b"ab" * 16, 7)], longest=128, share=SLOW
+    ),
     _parser(
         "store-file",
         _read_store,

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import struct
+
 import msgpack
 import msgspec
 
 from fsl_async.protocols.machine import Event
 from fsl_async.protocols.ssa import Evaluated, PeerAbort, PeerProofs, PeerRoster, Submitted
+from parties.cluster.frames import Answered, ArrayForm, framed
+from parties.cluster.orders import encoded
 from tests.support.cases import in_turn
 from transport.records import RecordType
 
 from .catalogue import PARSERS
+from .cluster_parsers import SAID
 from .parser import accepts
 
 OWNER = msgpack.unpackb(PARSERS["state-owner"].samples[0])
@@ -34,6 +40,7 @@ def _answered(body: bytes, length: int) -> bytes:
     return b"\0HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (length, body)
 
 
+NAN = struct.pack(">d", math.nan)
 ROSTER = {"alice": bytes(32), "bob": bytes(32)}
 PROOFS = PeerProofs(ROSTER)
 STATEMENT = f'statement = "{"cd" * 32}"\n'.encode()
@@ -80,6 +87,15 @@ FINDINGS = {
         "server-round-events",
         _recorded(*(Submitted(*entry) for entry in ROSTER.items()), PeerRoster(ROSTER), Evaluated({}), PROOFS),
     ),
+    "a report whose text is none": ("worker-words", b"\x01\x81\xa2\xff\xfe\x01"),
+    "a report of lists in lists": ("worker-words", b"\x01\x81\xa1x" + b"\x91" * 2_000),
+    "a report of no seconds": ("worker-words", b"\x01" + encoded(SAID[1]).replace(struct.pack(">d", 1.5), NAN)),
+    "an array of nothing that is too long": (
+        "cluster-frames",
+        framed(Answered(1, b"", (ArrayForm("<u8", (0, 2**62, 2**62)),))),
+    ),
+    "constants whose text is none": ("constants", b'{"version": 2, "constants": {"machine": "\xff\xfe"}}'),
+    "constants of lists in lists": ("constants", b"[" * 100_000),
     "a recorded end without a reason": ("server-round-events", _recorded(PeerAbort(""))),
 }
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import random
+import sys
+import threading
 import tracemalloc
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsl_async.errors import FslError, MisuseError
+from fsl_async.wire.messages import FromClient, FromPeer, FromServer
+from tests import ROOT
+from tests.house import PACKAGES, WINGS, python_files
 from tests.support.cases import in_turn
 
 from .catalogue import PARSERS, PLANTED, parser_named
+from .message_parsers import CLIENT_MESSAGES, PEER_MESSAGES, SERVER_MESSAGES
 from .mutations import extremes, hostile, nests
 from .parser import FAST, HEAVY, Parser, accepts
 
@@ -87,6 +97,78 @@ def _refuse(data: bytes) -> None:
 def test_what_a_parser_may_not_raise_comes_out() -> None:
     with pytest.raises(KeyError):
         accepts(PLANTED["planted-crash"], b"FSL")
+
+
+# ---- that nothing is left out
+
+DECODERS = (".unpackb", ".Unpacker", ".convert", ".fromhex", ".unpack_from", ".loads")
+DECODERS += tuple(f"{module}.decode" for module in ("msgpack", "json", "decoder"))
+NOT_FOREIGN = {
+    ("parties/cluster/dask_apart.py", "_first_word"): "what a server says to the process that it has begun",
+    ("parties/commands/preflight/host.py", "kernel_clock"): "the kernel's",
+    ("transport/unix.py", "_origin"): "the kernel's",
+}
+WITHOUT_PARSERS = tuple(wing for wing in WINGS if not wing.startswith("parties/cluster"))
+
+
+def test_every_message_that_a_peer_may_send_is_an_example() -> None:
+    for messages, union in (
+        (CLIENT_MESSAGES, FromClient),
+        (SERVER_MESSAGES, FromServer),
+        (PEER_MESSAGES, FromPeer),
+    ):
+        assert {type(message) for message, _ in messages} == set(get_args(union))
+
+
+def test_every_function_that_reads_foreign_bytes_is_reached_by_some_parser() -> None:
+    """What decodes, and in the core what names the peer whose bytes are wrong: a new one needs a parser here."""
+    reached = {(Path(code.co_filename), code.co_name) for code in _run_by_examples()}
+    readers = {
+        (path, function.name)
+        for package in PACKAGES
+        for path in python_files(ROOT / package)
+        if not (place := path.relative_to(ROOT).as_posix()).startswith(WITHOUT_PARSERS)
+        for function in _functions(path)
+        if (_decodes(function) or (package == "fsl_async" and _refuses_bytes(function)))
+        and (place, function.name) not in NOT_FOREIGN
+    }
+    assert len(readers) > 20
+    assert not readers - reached
+
+
+def _run_by_examples() -> set[CodeType]:
+    codes: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        codes.add(frame.f_code)
+
+    examples = [(parser, sample) for parser in PARSERS.values() for sample in parser.samples]
+    before = sys.getprofile()
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        for parser, sample in examples:
+            accepts(parser, sample)
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)  # type: ignore[arg-type] - as Python says how it is undone
+    return codes
+
+
+def _functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def _decodes(function: ast.AST) -> bool:
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+    return any(ast.unparse(call.func).endswith(DECODERS) for call in calls)
+
+
+def _refuses_bytes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    given = " ".join(ast.unparse(argument.annotation) for argument in function.args.args if argument.annotation)
+    raised = (ast.unparse(node) for node in ast.walk(function) if isinstance(node, ast.Raise))
+    return bool({"Buffer", "bytes", "memoryview"} & set(given.split())) and any("PeerViolation" in it for it in raised)
 
 
 def test_parsers_raise_errors_of_ours_alone() -> None:
