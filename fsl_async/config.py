@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.digests import DIGEST_BYTES, Domain, derive_key, digest
-from fsl_async.errors import UNREADABLE, MisuseError, PeerViolationError
+from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.geometry import RowNumbers, bin_limits
 from fsl_async.options.taking_part import size_of
 from fsl_async.task import Block, Plain, ProtocolName, Sparse, Task
 from fsl_async.union import UnionBlock, planted, shape_of_round
+from fsl_async.wire.codec import UNREADABLE
 
 VERSION = 1
 LAST_ROUND = 2**32

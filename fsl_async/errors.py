@@ -21,19 +21,7 @@ from contextlib import contextmanager
 from math import floor
 from typing import Any, TypeVar, overload
 
-import msgpack
-import msgspec
-
 from fsl_async.foreign_text import printable
-
-UNREADABLE = (
-    ValueError,
-    TypeError,
-    RecursionError,
-    msgpack.exceptions.UnpackException,
-    msgspec.MsgspecError,
-)
-"""What decoders raise of bytes that they cannot read: also of text that is no UTF-8, and of what is nested too deep."""
 
 _MAY_COUNT = (
     "the submission to round {} may be counted: do not send its values again in another round, unless both servers "

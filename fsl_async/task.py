@@ -17,11 +17,12 @@ from fsl_async.blocks import Dense as Dense
 from fsl_async.blocks import Plain as Plain
 from fsl_async.blocks import Sparse as Sparse
 from fsl_async.digests import Domain, digest
-from fsl_async.errors import UNREADABLE, PeerViolationError
+from fsl_async.errors import PeerViolationError
 from fsl_async.options import protecting, running, summing, taking_part
 from fsl_async.options.fields import ProtocolName as ProtocolName
 from fsl_async.options.fields import TaskFields
 from fsl_async.options.taking_part import LARGEST_CLIENTS as LARGEST_CLIENTS
+from fsl_async.wire.codec import UNREADABLE
 
 
 class Task(TaskFields, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):

@@ -15,12 +15,13 @@ import msgspec
 
 from fsl_async.config import BlockModel
 from fsl_async.digests import DIGEST_BYTES
-from fsl_async.errors import UNREADABLE, PeerViolationError
+from fsl_async.errors import PeerViolationError
 from fsl_async.foreign_text import is_name
 from fsl_async.geometry import RowNumbers
 from fsl_async.merkle import RosterTree, Seat, is_seated, root_of_nobody
 from fsl_async.task import Task
 from fsl_async.union import UnionBlock, unpack_union
+from fsl_async.wire.codec import UNREADABLE
 from parties.outcome import Aborted, Done, Ending, Name, RoundReport
 
 STATEMENT_BYTES = 32 * 1024

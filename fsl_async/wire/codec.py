@@ -20,8 +20,11 @@ import msgpack
 import msgspec
 
 from fsl_async.digests import Buffer
-from fsl_async.errors import UNREADABLE, MisuseError, PeerViolationError
+from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.secrecy import Discreet
+
+UNREADABLE = (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException, msgspec.MsgspecError)
+"""What decoders raise of bytes that they cannot read: also of text that is no UTF-8, and of what is nested too deep."""
 
 CONTROL_LIMIT = 64 * 1024
 BULK_LIMIT = 2**32 - 1

@@ -22,8 +22,9 @@ import msgpack
 import msgspec
 
 from fsl_async.digests import DIGEST_BYTES, Buffer, Domain, digest
-from fsl_async.errors import UNREADABLE, PeerViolationError
+from fsl_async.errors import PeerViolationError
 from fsl_async.foreign_text import LONGEST_NAME, is_client_name
+from fsl_async.wire.codec import UNREADABLE
 
 ClientDigests: TypeAlias = dict[str, bytes]
 _Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]

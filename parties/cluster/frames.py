@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from fsl_async.errors import UNREADABLE, MisuseError
+from fsl_async.errors import MisuseError
+from fsl_async.wire.codec import UNREADABLE
 
 if TYPE_CHECKING:
     import numpy.typing as npt

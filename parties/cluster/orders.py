@@ -14,9 +14,10 @@ from nacl.public import PrivateKey, PublicKey, SealedBox
 
 from fsl_async.bin_count import planned
 from fsl_async.config import RoundConfig
-from fsl_async.errors import UNREADABLE, MisuseError
+from fsl_async.errors import MisuseError
 from fsl_async.secrecy import Discreet
 from fsl_async.union import union_task
+from fsl_async.wire.codec import UNREADABLE
 from fsl_async.wire.public_part import Layout, Trees
 from parties.server.round.reading import StoredSubmission
 

@@ -18,8 +18,9 @@ import msgpack
 import msgspec
 
 from fsl_async.digests import DIGEST_BYTES, KEY_BYTES, Domain, digest, same
-from fsl_async.errors import UNREADABLE, MisuseError
+from fsl_async.errors import MisuseError
 from fsl_async.randomness import Randomness
+from fsl_async.wire.codec import UNREADABLE
 from fsl_async.wire.messages import Digest, Signature
 from parties.identity.keys import Identity, check_name, verify
 

@@ -26,8 +26,9 @@ import msgspec
 import numpy as np
 
 from fsl_async.digests import Buffer
-from fsl_async.errors import UNREADABLE, MisuseError, PeerViolationError, StorageError
+from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols.machine import UnexpectedEvent
+from fsl_async.wire.codec import UNREADABLE
 from parties.docstrings import documented_by
 
 ValueT = TypeVar("ValueT")

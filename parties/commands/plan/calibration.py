@@ -25,12 +25,13 @@ from fsl_async.config import RoundConfig
 from fsl_async.costs import message_sizes as costs
 from fsl_async.costs.message_sizes import Setting
 from fsl_async.costs.scaling import Constants
-from fsl_async.errors import UNREADABLE, MisuseError
+from fsl_async.errors import MisuseError
 from fsl_async.randomness import SeededSource
 from fsl_async.ring import Ring
 from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.server.retrieval import PermutedModel, Query
 from fsl_async.task import Sparse, Task
+from fsl_async.wire.codec import UNREADABLE
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.files.disk import replaced_by
 
