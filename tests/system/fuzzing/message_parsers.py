@@ -247,7 +247,11 @@ _WANTED = {wanted.size: wanted for wanted in (Wanted.of(CONFIG, "alice", asked, 
 def _read_deposit(data: bytes) -> None:
     """The whole bulk of a request, as its client's carrier takes it: a part with its salt, and the dense share."""
     wanted = _WANTED.get(len(data), next(iter(_WANTED.values())))
-    deposit = at_once(Depositor(MemoryBlobs(), LaneAtOnce(), print).take(wanted, memoryview(data)))
+    try:
+        deposit = at_once(Depositor(MemoryBlobs(), LaneAtOnce(), print).take(wanted, memoryview(data)))
+    except RequestRefusedError:
+        assert data not in _deposits()
+        return
     assert deposit.part != wanted.announced
     assert (len(deposit.dense) == 32) == (wanted.key.purpose == "submit")
 
@@ -344,14 +348,7 @@ PARSERS = (
         PEER,
         longest=2 * max(layout.size for layout in _LAYOUTS),
     ),
-    Parser(
-        "deposit",
-        _read_deposit,
-        _deposits,
-        (RequestRefusedError,),
-        longest=2 * max(_WANTED),
-        memory=2**21,
-    ),
+    Parser("deposit", _read_deposit, _deposits, (), longest=2 * max(_WANTED), memory=2**21),
     Parser("signature", _read_signature, _signed, PEER, share=SLOW, longest=200),
     Parser("udpf-key", _read_key, lambda: [one.to_bytes() for one in _udpf_keys()], (MisuseError,), tokens=EXTREMES),
     Parser("udpf-hint", _read_hint, lambda: [_udpf_keys()[0].hint.to_bytes()], (MisuseError,), tokens=EXTREMES),
