@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -39,6 +41,18 @@ async def stalled(
         return data
 
     return meddled(network.client(name), outgoing=outgoing, incoming=stall), sent
+
+
+@asynccontextmanager
+async def interrupted(message: type[Message], address: str = "S1") -> AsyncIterator[tuple[Network, Client]]:
+    """Servers, and a client whose first round was cancelled while it waited for that message."""
+    async with simulate(TASK, model(), seed=1) as network:
+        carol, _ = await stalled(network, "carol", message, address)
+        async with carol:
+            with trio.move_on_after(1) as scope:
+                await take_part(carol)
+            assert scope.cancelled_caught
+            yield network, carol
 
 
 @pytest.mark.parametrize("address", ["S0", "S1"])
@@ -103,37 +117,29 @@ async def test_an_outcome_that_cannot_be_stored_leaves_the_submission_in_doubt_u
 
 @pytest.mark.parametrize("missing", [0, 1])
 async def test_a_submission_that_one_server_lacks_is_left_out_and_counts_once_in_the_next(missing, autojump_clock):
-    async with simulate(TASK, model(), seed=1) as network:
-        carol, _ = await stalled(network, "carol", Submit, f"S{missing}")
-        async with carol:
-            with trio.move_on_after(1):
-                await take_part(carol)
-            await finish_with(network)
-            with pytest.raises(RoundClosedError, match=r"round 1 has ended without this submission .* counts nowhere"):
-                await carol.resume()
-            assert carol.pending == 0
-            assert not (await carol.outcome()).counted
-            await take_part(carol)
-            await finish_with(network, "carol")
-            assert (await carol.outcome()).counted
+    async with interrupted(Submit, f"S{missing}") as (network, carol):
+        await finish_with(network)
+        with pytest.raises(RoundClosedError, match=r"round 1 has ended without this submission .* counts nowhere"):
+            await carol.resume()
+        assert carol.pending == 0
+        assert not (await carol.outcome()).counted
+        await take_part(carol)
+        await finish_with(network, "carol")
+        assert (await carol.outcome()).counted
 
 
 async def test_a_submission_whose_receipts_were_lost_and_whose_round_is_over_is_told_by_the_outcome(autojump_clock):
     """Both servers have it; a client that only hears `round-closed` must not submit it again."""
-    async with simulate(TASK, model(), seed=1) as network:
-        carol, _ = await stalled(network, "carol", Receipt, "S1")
-        async with carol:
-            with trio.move_on_after(1):
-                await take_part(carol)
-            await finish_with(network, "carol")
-            receipt = await carol.resume()
-            assert receipt.signatures[1] == b""
-            assert len(receipt.signatures[0]) == 64
-            assert carol.pending == 0
-            assert (await carol.outcome()).counted
-            await take_part(carol)
-            assert carol.round_number == 2
-            await finish_with(network, "carol")
+    async with interrupted(Receipt, "S1") as (network, carol):
+        await finish_with(network, "carol")
+        receipt = await carol.resume()
+        assert receipt.signatures[1] == b""
+        assert len(receipt.signatures[0]) == 64
+        assert carol.pending == 0
+        assert (await carol.outcome()).counted
+        await take_part(carol)
+        assert carol.round_number == 2
+        await finish_with(network, "carol")
 
 
 async def test_receipts_are_lost_with_their_connections_and_the_round_ends_meanwhile(autojump_clock):
@@ -156,28 +162,20 @@ async def test_receipts_are_lost_with_their_connections_and_the_round_ends_meanw
 
 
 async def test_a_pending_submission_whose_round_is_gone_does_not_stop_the_next_one(autojump_clock):
-    async with simulate(TASK, model(), seed=1) as network:
-        carol, _ = await stalled(network, "carol", Submit)
-        async with carol:
-            with trio.move_on_after(1):
-                await take_part(carol)
-            await finish_with(network)
-            await take_part(carol)
-            assert carol.round_number == 2
-            await finish_with(network, "carol")
+    async with interrupted(Submit) as (network, carol):
+        await finish_with(network)
+        await take_part(carol)
+        assert carol.round_number == 2
+        await finish_with(network, "carol")
 
 
 async def test_the_outcome_of_a_pending_submission_may_be_asked_for(autojump_clock):
-    async with simulate(TASK, model(), seed=1) as network:
-        carol, _ = await stalled(network, "carol", Submit, "S1")
-        async with carol:
-            with trio.move_on_after(1):
-                await take_part(carol)
-            await finish_with(network)
-            assert not (await carol.outcome()).counted
-            assert carol.pending == 0
-            await take_part(carol)
-            await finish_with(network, "carol")
+    async with interrupted(Submit, "S1") as (network, carol):
+        await finish_with(network)
+        assert not (await carol.outcome()).counted
+        assert carol.pending == 0
+        await take_part(carol)
+        await finish_with(network, "carol")
 
 
 async def test_a_round_that_the_servers_have_forgotten_is_told_once(autojump_clock):
@@ -186,18 +184,14 @@ async def test_a_round_that_the_servers_have_forgotten_is_told_once(autojump_clo
             return b"".join(encode(AskOutcome(bytes(32))))
         return data
 
-    async with simulate(TASK, model(), seed=1) as network:
-        carol, _ = await stalled(network, "carol", Submit)
-        async with carol:
-            with trio.move_on_after(1):
-                await take_part(carol)
-            await finish_with(network)
-            meant, carol.setup.transport.outgoing = carol.setup.transport.outgoing, forget
-            with pytest.raises(OutcomeUnknownError, match="round 1 was counted cannot be learnt any more"):
-                await carol.submit({})
-            carol.setup.transport.outgoing = meant
-            await take_part(carol, again=True)
-            await finish_with(network, "carol")
+    async with interrupted(Submit) as (network, carol):
+        await finish_with(network)
+        meant, carol.setup.transport.outgoing = carol.setup.transport.outgoing, forget
+        with pytest.raises(OutcomeUnknownError, match="round 1 was counted cannot be learnt any more"):
+            await carol.submit({})
+        carol.setup.transport.outgoing = meant
+        await take_part(carol, again=True)
+        await finish_with(network, "carol")
 
 
 # ---- retrievals that fail
@@ -221,12 +215,8 @@ async def test_a_cancelled_retrieval_goes_on_in_the_same_round_under_the_next_nu
 
 
 async def test_after_a_cancelled_retrieval_one_may_submit_without_another(autojump_clock):
-    async with simulate(TASK, model(), seed=1) as network:
-        carol, _ = await stalled(network, "carol", Answer)
-        async with carol:
-            with trio.move_on_after(1):
-                await take_part(carol)
-            await take_part(carol, retrieves=False)
+    async with interrupted(Answer) as (network, carol):
+        await take_part(carol, retrieves=False)
         await finish_with(network, "carol")
 
 

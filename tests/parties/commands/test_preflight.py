@@ -77,6 +77,13 @@ async def found(home: Path, **environment: str) -> dict[str, Finding]:
     return {finding.check: finding for finding in findings}
 
 
+async def bad(home: Path, check: str, code: ExitCode) -> str:
+    """What is said of a check that finds something bad, with which the command ends with that code."""
+    finding = (await found(home))[check]
+    assert (finding.verdict, finding.code) == (BAD, code)
+    return finding.text
+
+
 def change(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
@@ -304,10 +311,9 @@ async def test_a_store_on_another_hosts_disk_is_found(folder, monkeypatch, tmp_p
     mounts = tmp_path / "mountinfo"
     mounts.write_text("36 35 98:0 / / rw shared:1 - nfs4 elsewhere:/disk rw\n")
     monkeypatch.setattr(disk, "MOUNTS", mounts)
-    finding = (await found(folder / "S0"))["store"]
-    assert (finding.verdict, finding.code) == (BAD, ExitCode.STORAGE)
-    assert "lies on a network file system (nfs4)" in finding.text
-    assert "name a file on a local disk" in finding.text
+    text = await bad(folder / "S0", "store", ExitCode.STORAGE)
+    assert "lies on a network file system (nfs4)" in text
+    assert "name a file on a local disk" in text
 
 
 @pytest.mark.parametrize(
@@ -339,9 +345,8 @@ async def test_a_disk_without_room_for_a_round_is_found(folder, monkeypatch, fre
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 async def test_keys_of_another_user_are_found(folder):
     os.chown(folder / "S0" / "own.key", 65_534, -1)
-    finding = (await found(folder / "S0"))["keys"]
-    assert (finding.verdict, finding.code) == (BAD, ExitCode.MISUSE)
-    assert "belongs to another user; a secret must belong to the one who uses it" in finding.text
+    text = await bad(folder / "S0", "keys", ExitCode.MISUSE)
+    assert "belongs to another user; a secret must belong to the one who uses it" in text
 
 
 async def test_the_place_of_bulk_is_looked_at_and_not_made(folder):
@@ -363,9 +368,7 @@ async def test_the_place_of_bulk_is_looked_at_and_not_made(folder):
 async def test_a_folder_of_bulk_that_is_another_servers_or_open_to_others_is_found(folder):
     home = folder / "S0"
     (home / "state.blobs").mkdir(mode=0o755)
-    finding = (await found(home))["blobs"]
-    assert (finding.verdict, finding.code) == (BAD, ExitCode.STORAGE)
-    assert "nobody else: `chmod 700" in finding.text
+    assert "nobody else: `chmod 700" in await bad(home, "blobs", ExitCode.STORAGE)
     (home / "state.blobs").chmod(0o700)
     (home / "state.blobs" / ".owner").write_text("S1\n")
     assert "holds the blobs of another server" in (await found(home))["blobs"].text
@@ -379,9 +382,7 @@ async def test_an_object_store_that_cannot_be_reached_is_found_at_once(folder):
     (home / "s3.toml").chmod(0o600)
     with (home / "party.toml").open("a") as file:
         file.write('[blobs]\nurl = "s3://bucket/s0"\noptions = "s3.toml"\n')
-    finding = (await found(home))["blobs"]
-    assert (finding.verdict, finding.code) == (BAD, ExitCode.STORAGE)
-    assert "s3://bucket/s0 cannot be reached" in finding.text
+    assert "s3://bucket/s0 cannot be reached" in await bad(home, "blobs", ExitCode.STORAGE)
 
 
 @pytest.mark.parametrize(
@@ -419,9 +420,7 @@ async def test_a_folder_of_bulk_that_takes_nothing_is_found(folder, monkeypatch,
         return opened(path, flags, *others, **named)
 
     monkeypatch.setattr(os, "open", refusing)
-    finding = (await found(home))["blobs"]
-    assert (finding.verdict, finding.code) == (BAD, ExitCode.STORAGE)
-    assert re.search(words, finding.text)
+    assert re.search(words, await bad(home, "blobs", ExitCode.STORAGE))
 
 
 async def test_one_folder_of_bulk_for_both_servers_is_found(folder):
@@ -429,9 +428,7 @@ async def test_one_folder_of_bulk_for_both_servers_is_found(folder):
         with (folder / f"S{number}" / "party.toml").open("a") as file:
             file.write(f'[blobs]\nfolder = "{folder / "bulk"}"\n')
     async with running(folder / "S0"):
-        finding = (await found(folder / "S1"))["blobs"]
-    assert (finding.verdict, finding.code) == (BAD, ExitCode.STORAGE)
-    assert "holds the blobs of another server" in finding.text
+        assert "holds the blobs of another server" in await bad(folder / "S1", "blobs", ExitCode.STORAGE)
 
 
 async def test_an_object_store_that_lies_about_what_it_keeps_is_found(folder, monkeypatch, s3):
@@ -443,16 +440,12 @@ async def test_an_object_store_that_lies_about_what_it_keeps_is_found(folder, mo
     assert (await found(home))["blobs"].verdict is GOOD
     put = obstore.put
     monkeypatch.setattr(obstore, "put", lambda store, path, content, **words: put(store, path, content[:-1], **words))
-    finding = (await found(home))["blobs"]
-    assert (finding.verdict, finding.code) == (BAD, ExitCode.STORAGE)
-    assert "it is no place for blobs" in finding.text
+    assert "it is no place for blobs" in await bad(home, "blobs", ExitCode.STORAGE)
 
 
 async def test_a_store_that_cannot_be_written_is_found(folder):
     (folder / "S0" / "state.sqlite").mkdir()
-    finding = (await found(folder / "S0"))["store"]
-    assert (finding.verdict, finding.code) == (BAD, ExitCode.STORAGE)
-    assert "state.sqlite" in finding.text
+    assert "state.sqlite" in await bad(folder / "S0", "store", ExitCode.STORAGE)
 
 
 # ---- the host
@@ -544,9 +537,7 @@ async def test_what_is_no_server_at_all_is_found(folder):
     address = re.search(r'address = "127.0.0.1:(\d+)"', (folder / "anna" / "task.toml").read_text())
     async with trio.open_nursery() as nursery:
         await nursery.start(trio.serve_tcp, foreign, int(address[1]))
-        finding = (await found(folder / "anna"))["S0"]
-        assert (finding.verdict, finding.code) == (BAD, ExitCode.CHANNEL)
-        assert "fsl-async" in finding.text
+        assert "fsl-async" in await bad(folder / "anna", "S0", ExitCode.CHANNEL)
         nursery.cancel_scope.cancel()
 
 

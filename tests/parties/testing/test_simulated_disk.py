@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -198,21 +197,27 @@ TestStoreOnDisk = StoreOnDisk.TestCase
 TestStoreOnDisk.settings = settings(max_examples=40, stateful_step_count=15, deadline=None)
 
 
-@contextmanager
-def a_life(disk: Disk) -> Iterator[Life]:
-    yield begun(Process("S0", Random(3)), disk)
+NO_FAULTS = At("never")
+
+
+async def a_store(faults: DiskFaults = NO_FAULTS) -> tuple[Disk, Life, DiskStore]:
+    disk = Disk()
+    life = begun(Process("S0", Random(3)), disk)
+    return disk, life, await DiskStore(disk, life, faults).read()
+
+
+async def read_again(disk: Disk, life: Life) -> DiskStore:
+    return await DiskStore(disk, begun(life.process, disk), NO_FAULTS).read()
 
 
 async def test_a_dead_process_neither_reads_nor_writes() -> None:
-    disk = Disk()
-    with a_life(disk) as life:
-        store = await DiskStore(disk, life, At("never")).read()
-        await store.commit(Put("a", b"1"))
-        written = bytes(disk.data)
-        life.process.kill(1.0)
-        for call in (store.commit(Put("a", b"2")), store.blob("a"), store.entries("a"), store.keys("")):
-            with pytest.raises(KilledError):
-                await call
+    disk, life, store = await a_store()
+    await store.commit(Put("a", b"1"))
+    written = bytes(disk.data)
+    life.process.kill(1.0)
+    for call in (store.commit(Put("a", b"2")), store.blob("a"), store.entries("a"), store.keys("")):
+        with pytest.raises(KilledError):
+            await call
     assert disk.data == written
 
 
@@ -221,63 +226,53 @@ async def test_a_commit_that_sleeps_when_its_process_is_killed_writes_nothing(au
         async def before_write(self, life: Life, changes: tuple[Change, ...]) -> None:
             await trio.sleep(5)
 
-    disk = Disk()
-    with a_life(disk) as life:
-        store = await DiskStore(disk, life, Slow("never")).read()
-        async with trio.open_nursery() as nursery:
+    disk, life, store = await a_store(Slow("never"))
+    async with trio.open_nursery() as nursery:
 
-            async def commit() -> None:
-                with pytest.raises(KilledError):
-                    await store.commit(Put("a", b"1"))
+        async def commit() -> None:
+            with pytest.raises(KilledError):
+                await store.commit(Put("a", b"1"))
 
-            nursery.start_soon(commit)
-            await trio.sleep(1)
-            life.process.kill(1.0)
+        nursery.start_soon(commit)
+        await trio.sleep(1)
+        life.process.kill(1.0)
     assert disk.data == b""
 
 
 @in_turn("cut", range(1, 40))
 async def test_a_log_is_read_up_to_the_first_entry_that_is_not_whole(cut: int) -> None:
-    disk = Disk()
-    with a_life(disk) as life:
-        store = await DiskStore(disk, life, At("never")).read()
-        await store.commit(Record("a", b"1"))
-        whole = len(disk.data)
-        await store.commit(Record("a", b"2"), Put("b", b"twenty bytes of value"))
-        del disk.data[max(whole, len(disk.data) - cut) :]
-        again = await DiskStore(disk, begun(life.process, disk), At("never")).read()
-        assert await again.entries("a") == [b"1"]
-        await again.commit(Record("a", b"3"))
-        last = await DiskStore(disk, begun(life.process, disk), At("never")).read()
-        assert await last.entries("a") == [b"1", b"3"], "what was not whole does not come back"
+    disk, life, store = await a_store()
+    await store.commit(Record("a", b"1"))
+    whole = len(disk.data)
+    await store.commit(Record("a", b"2"), Put("b", b"twenty bytes of value"))
+    del disk.data[max(whole, len(disk.data) - cut) :]
+    again = await read_again(disk, life)
+    assert await again.entries("a") == [b"1"]
+    await again.commit(Record("a", b"3"))
+    last = await read_again(disk, life)
+    assert await last.entries("a") == [b"1", b"3"], "what was not whole does not come back"
 
 
 async def test_a_hole_of_zeros_is_no_entry() -> None:
-    disk = Disk()
-    with a_life(disk) as life:
-        store = await DiskStore(disk, life, At("never")).read()
-        await store.commit(Record("a", b"1"))
-        disk.write(bytes(100))
-        again = await DiskStore(disk, begun(life.process, disk), At("never")).read()
-        assert await again.entries("a") == [b"1"]
+    disk, life, store = await a_store()
+    await store.commit(Record("a", b"1"))
+    disk.write(bytes(100))
+    again = await read_again(disk, life)
+    assert await again.entries("a") == [b"1"]
 
 
 async def test_an_entry_that_was_altered_ends_the_log() -> None:
-    disk = Disk()
-    with a_life(disk) as life:
-        store = await DiskStore(disk, life, At("never")).read()
-        await store.commit(Record("a", b"1"))
-        disk.data[-1] ^= 1
-        again = await DiskStore(disk, begun(life.process, disk), At("never")).read()
-        assert await again.entries("a") == []
+    disk, life, store = await a_store()
+    await store.commit(Record("a", b"1"))
+    disk.data[-1] ^= 1
+    again = await read_again(disk, life)
+    assert await again.entries("a") == []
 
 
 async def test_names_that_are_not_text_are_the_callers_mistake() -> None:
-    disk = Disk()
-    with a_life(disk) as life:
-        store = await DiskStore(disk, life, At("never")).read()
-        for change in (Record("\ud800", b""), Keep("\ud800", b""), Put("\ud800", b""), Erase("\ud800")):
-            with pytest.raises(MisuseError, match="not text"):
-                await store.commit(Record("a", b""), change)
-        await store.commit(Keep("a", memoryview(b"abcdef")[2:4]))
-        assert await content(store) == ({"a": b"cd"}, {name: [] for name in NAMES})
+    _, _, store = await a_store()
+    for change in (Record("\ud800", b""), Keep("\ud800", b""), Put("\ud800", b""), Erase("\ud800")):
+        with pytest.raises(MisuseError, match="not text"):
+            await store.commit(Record("a", b""), change)
+    await store.commit(Keep("a", memoryview(b"abcdef")[2:4]))
+    assert await content(store) == ({"a": b"cd"}, {name: [] for name in NAMES})

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -42,6 +44,94 @@ from transport import HandshakeSettings
 from .byzantine import CLIENTS, VICTIM, Byzantine, Said, at_once, flipped, with_error
 
 ERROR = 7
+
+# ---- messages
+
+
+def in_place_of(kind: Any, said: Callable[[Any, bytes], Iterable[tuple[Message, bytes]]]) -> type[Byzantine]:
+    """A server that says something else in place of each message of a kind."""
+
+    class SaysAnother(Byzantine):
+        def say(self, message: Message, bulk: bytes) -> Said:
+            yield from said(message, bulk) if isinstance(message, kind) else [(message, bulk)]
+
+    return SaysAnother
+
+
+def after(kind: Any, said: Callable[[Any, bytes], Iterable[tuple[Message, bytes]]]) -> type[Byzantine]:
+    """A server that says something more after each message of a kind."""
+    return in_place_of(kind, lambda message, bulk: [(message, bulk), *said(message, bulk)])
+
+
+def with_bulk(kind: type[Message], changed: Callable[[bytes], bytes]) -> type[Byzantine]:
+    """A server that changes the bulk of each message of a kind."""
+    return in_place_of(kind, lambda message, bulk: [(message, changed(bulk))])
+
+
+def with_flipped(kind: type[Message], field: str) -> type[Byzantine]:
+    """A server that changes a bit of a field of each message of a kind."""
+    return in_place_of(kind, lambda message, bulk: [(flipped_in(message, field), bulk)])
+
+
+def flipped_in(message: Message, field: str) -> Message:
+    return msgspec.structs.replace(message, **{field: flipped(getattr(message, field))})
+
+
+def listing_mallory(bulk: bytes) -> bytes:
+    return pack_digests(unpack_digests(bulk, 10, "the test") | {"mallory": digest(Domain.SUBMISSION, b"nothing")})
+
+
+def without_victim(bulk: bytes) -> bytes:
+    entries = unpack_digests(bulk, 10, "the test")
+    return pack_digests({name: entries[name] for name in entries if name != VICTIM})
+
+
+def shorter(bulk: bytes) -> bytes:
+    return bulk[:-8]
+
+
+def a_share(message: Commitment | RosterList, bulk: bytes) -> list[tuple[Message, bytes]]:
+    return [(Share(message.round_id, bytes(32)), bytes(2 * 32))]
+
+
+def next_piece(piece: SharePiece, bulk: bytes) -> list[tuple[Message, bytes]]:
+    return [(msgspec.structs.replace(piece, place=2), bulk)] if piece.place == 1 else []
+
+
+def in_the_next_round(message: TossCommitment | TossReveal, bulk: bytes) -> list[tuple[Message, bytes]]:
+    return [(msgspec.structs.replace(message, number=message.number + 1), bulk)]
+
+
+SendsAnotherRoster = with_bulk(RosterList, listing_mallory)  # and goes by the shorter one itself
+ForwardsTwoParts = after(Forward, lambda message, bulk: [(message, flipped(bulk))])
+ForwardsTooLittle = with_bulk(Forward, lambda bulk: bulk[:-1])
+SendsTwoRosters = after(RosterList, lambda message, bulk: [(message, without_victim(bulk))])
+ProvesForOthers = with_bulk(Proofs, without_victim)
+RevealsBeforeTheProofs = after(RosterList, a_share)
+RevealsWithoutCommitting = in_place_of(Commitment, a_share)
+NeverCommits = in_place_of(Commitment, lambda message, bulk: [])
+CommitsTwice = after(Commitment, lambda message, bulk: [(flipped_in(message, "commitment"), bulk)])
+CommitsToSomethingElse = with_flipped(Commitment, "commitment")
+ChangesItsShare = with_bulk(Share, flipped)
+SendsTooShortAShare = with_bulk(Share, shorter)
+ChangesAPiece = with_bulk(SharePiece, flipped)
+SendsTooShortAPiece = with_bulk(SharePiece, shorter)
+LeavesOutAPiece = in_place_of(SharePiece, lambda piece, bulk: [(piece, bulk)] if piece.place > 0 else [])
+SendsAPieceTwice = after(SharePiece, lambda piece, bulk: [(piece, bulk)] if piece.place == 0 else [])
+SendsOnePieceMore = after(SharePiece, next_piece)
+SendsAPieceUnasked = after(Commitment, lambda message, bulk: [(SharePiece(message.round_id, 0), bytes(64 * 2 * 8))])
+AsksTwice = after(AskPieces, lambda message, bulk: [(message, bulk)])
+AsksTooEarly = after(RosterList, lambda message, bulk: [(AskPieces(message.round_id, 0), b"")])
+AbortsWithoutAReason = in_place_of(Commitment, lambda message, bulk: [(Abort(message.round_id, ""), bulk)])
+ConcludesOtherwise = with_flipped(Conclusion, "outcome")
+AnnouncesAnotherModel = with_flipped(TossCommitment, "model")
+RevealsAnotherSeed = with_flipped(TossReveal, "seed")
+RevealsItsSeedFirst = in_place_of(
+    TossCommitment, lambda message, bulk: [(TossReveal(number=message.number, seed=bytes(32), nonce=bytes(32)), bulk)]
+)
+TossesTwice = after(TossCommitment, lambda message, bulk: [(flipped_in(message, "commitment"), bulk)])
+TossesAhead = in_place_of(TossCommitment | TossReveal, in_the_next_round)
+
 
 # ---- clients
 
@@ -85,16 +175,6 @@ class NamesAnotherSubmission(Byzantine):
         return (event,)
 
 
-class SendsAnotherRoster(Byzantine):
-    """Sends a longer list than it goes by itself."""
-
-    def say(self, message: Message, bulk: bytes) -> Said:
-        if isinstance(message, RosterList):
-            entries = unpack_digests(bulk, 10, "the test")
-            bulk = pack_digests(entries | {"mallory": digest(Domain.SUBMISSION, b"nothing")})
-        yield message, bulk
-
-
 class ForwardsAnotherPart(Byzantine):
     """Changes a bit of the first submission it carries."""
 
@@ -120,13 +200,6 @@ class AddsToAHint(ForwardsAnotherPart):
         return bytes(part)
 
 
-class ForwardsTwoParts(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, bulk
-        if isinstance(message, Forward):
-            yield message, flipped(bulk)
-
-
 class ForwardsForAnother(Byzantine):
     def say(self, message: Message, bulk: bytes) -> Said:
         if isinstance(message, Forward):
@@ -136,20 +209,7 @@ class ForwardsForAnother(Byzantine):
         yield message, bulk
 
 
-class ForwardsTooLittle(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, bulk[:-1] if isinstance(message, Forward) else bulk
-
-
 # ---- rosters and proofs
-
-
-class SendsTwoRosters(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, bulk
-        if isinstance(message, RosterList):
-            entries = unpack_digests(bulk, 10, "the test")
-            yield message, pack_digests({name: entries[name] for name in entries if name != VICTIM})
 
 
 class ExcludesByAFalseProof(Byzantine):
@@ -159,110 +219,7 @@ class ExcludesByAFalseProof(Byzantine):
         return (event,)
 
 
-class ProvesForOthers(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        if isinstance(message, Proofs):
-            entries = unpack_digests(bulk, 10, "the test")
-            bulk = pack_digests({name: entries[name] for name in entries if name != VICTIM})
-        yield message, bulk
-
-
 # ---- commitments and shares
-
-
-class RevealsBeforeTheProofs(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, bulk
-        if isinstance(message, RosterList):
-            yield Share(message.round_id, bytes(32)), bytes(2 * 32)
-
-
-class RevealsWithoutCommitting(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        if isinstance(message, Commitment):
-            message, bulk = Share(message.round_id, bytes(32)), bytes(2 * 32)
-        yield message, bulk
-
-
-class NeverCommits(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        if not isinstance(message, Commitment):
-            yield message, bulk
-
-
-class CommitsTwice(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, bulk
-        if isinstance(message, Commitment):
-            yield msgspec.structs.replace(message, commitment=flipped(message.commitment)), bulk
-
-
-class CommitsToSomethingElse(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        if isinstance(message, Commitment):
-            message = msgspec.structs.replace(message, commitment=flipped(message.commitment))
-        yield message, bulk
-
-
-class ChangesItsShare(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, flipped(bulk) if isinstance(message, Share) else bulk
-
-
-class SendsTooShortAShare(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, bulk[:-8] if isinstance(message, Share) else bulk
-
-
-class ChangesAPiece(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, flipped(bulk) if isinstance(message, SharePiece) else bulk
-
-
-class SendsTooShortAPiece(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, bulk[:-8] if isinstance(message, SharePiece) else bulk
-
-
-class LeavesOutAPiece(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        if not isinstance(message, SharePiece) or message.place > 0:
-            yield message, bulk
-
-
-class SendsAPieceTwice(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, bulk
-        if isinstance(message, SharePiece) and message.place == 0:
-            yield message, bulk
-
-
-class SendsOnePieceMore(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, bulk
-        if isinstance(message, SharePiece) and message.place == 1:
-            yield msgspec.structs.replace(message, place=2), bulk
-
-
-class SendsAPieceUnasked(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, bulk
-        if isinstance(message, Commitment):
-            yield SharePiece(message.round_id, 0), bytes(64 * 2 * 8)
-
-
-class AsksTwice(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, bulk
-        if isinstance(message, AskPieces):
-            yield message, bulk
-
-
-class AsksTooEarly(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, bulk
-        if isinstance(message, RosterList):
-            yield AskPieces(message.round_id, 0), b""
 
 
 class AbortsInsteadOfCommitting(Byzantine):
@@ -272,22 +229,10 @@ class AbortsInsteadOfCommitting(Byzantine):
         yield message, bulk
 
 
-class AbortsWithoutAReason(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield Abort(message.round_id, "") if isinstance(message, Commitment) else message, bulk
-
-
 class AbortsInsteadOfRevealing(Byzantine):
     def say(self, message: Message, bulk: bytes) -> Said:
         if isinstance(message, Share):
             message, bulk = Abort(message.round_id, f"S{self.setup.index} gave up: I have seen enough"), b""
-        yield message, bulk
-
-
-class ConcludesOtherwise(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        if isinstance(message, Conclusion):
-            message = msgspec.structs.replace(message, outcome=flipped(message.outcome))
         yield message, bulk
 
 
@@ -301,41 +246,6 @@ class AddsAnError(Byzantine):
 
 
 # ---- the toss, and what the round is
-
-
-class AnnouncesAnotherModel(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        if isinstance(message, TossCommitment):
-            message = msgspec.structs.replace(message, model=flipped(message.model))
-        yield message, bulk
-
-
-class RevealsAnotherSeed(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        if isinstance(message, TossReveal):
-            message = msgspec.structs.replace(message, seed=flipped(message.seed))
-        yield message, bulk
-
-
-class RevealsItsSeedFirst(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        if isinstance(message, TossCommitment):
-            message = TossReveal(number=message.number, seed=bytes(32), nonce=bytes(32))
-        yield message, bulk
-
-
-class TossesTwice(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, bulk
-        if isinstance(message, TossCommitment):
-            yield msgspec.structs.replace(message, commitment=flipped(message.commitment)), bulk
-
-
-class TossesAhead(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        if isinstance(message, TossCommitment | TossReveal):
-            message = msgspec.structs.replace(message, number=message.number + 1)
-        yield message, bulk
 
 
 class OpensOnAnotherSeed(Byzantine):

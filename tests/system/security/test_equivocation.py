@@ -5,6 +5,8 @@ Every test ends with an honest round: whatever the client did, both servers go o
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import msgspec
@@ -31,11 +33,21 @@ from parties.storage.store import MemoryStore
 from tests.support.hand_made import Request, ask, connected, name_of, retrieval, submission
 from tests.support.shop import TASK, honest_round, model
 
+from .byzantine import flipped
+
 MALLORY = "mallory"
 
 
 async def present(network: Network) -> RoundConfig:
     return (await network.servers[0].next_round(0)).config
+
+
+@asynccontextmanager
+async def begun(seed: int) -> AsyncIterator[tuple[Network, RoundConfig, int, Request]]:
+    """Servers in an open round; its configuration, Mallory's carrier, and what Mallory would honestly submit."""
+    async with simulate(TASK, model(), seed) as network:
+        config = await present(network)
+        yield network, config, config.carrier(MALLORY), submission(config, MALLORY)
 
 
 async def send(network: Network, request: Request, name: str = MALLORY, servers=(0, 1)) -> list[Message]:
@@ -65,10 +77,6 @@ def carrying(request: Request, bulk: bytes) -> Request:
     return replace(request, bulk=(bulk, b"") if request.bulk[0] else (b"", bulk))
 
 
-def flipped(data: bytes, place: int = 0) -> bytes:
-    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-
-
 def excluded(network: Network) -> list[dict[str, str]]:
     """Whom each server says it has left out of the last round."""
     return [server.rounds.past[-1].report.excluded for server in network.servers]
@@ -85,9 +93,7 @@ def reason(reply: Message) -> str:
 
 @pytest.mark.parametrize("make", [submission, retrieval])
 async def test_a_part_other_than_the_announced_one_is_refused_where_it_would_mislead(make, seed, autojump_clock):
-    async with simulate(TASK, model(), seed) as network:
-        config = await present(network)
-        carrier = config.carrier(MALLORY)
+    async with begun(seed) as (network, config, carrier, _):
         honest = make(config, MALLORY)
         lie = told(honest, 1 - carrier, public_digest=flipped(honest.messages[carrier].public_digest))
         replies = await send(network, lie)
@@ -104,10 +110,7 @@ async def test_a_part_other_than_the_announced_one_is_refused_where_it_would_mis
 
 async def test_a_mismatch_sent_again_stops_no_server(seed, autojump_clock):
     """The carrier forwards what it has again; the other server knows it already and takes it for no violation."""
-    async with simulate(TASK, model(), seed) as network:
-        config = await present(network)
-        carrier = config.carrier(MALLORY)
-        honest = submission(config, MALLORY)
+    async with begun(seed) as (network, _, carrier, honest):
         lie = told(honest, 1 - carrier, public_digest=bytes(32))
         for _ in range(3):
             await send(network, lie)
@@ -116,10 +119,7 @@ async def test_a_mismatch_sent_again_stops_no_server(seed, autojump_clock):
 
 
 async def test_a_part_other_than_announced_to_its_carrier_is_not_forwarded(seed, autojump_clock):
-    async with simulate(TASK, model(), seed) as network:
-        config = await present(network)
-        carrier = config.carrier(MALLORY)
-        honest = submission(config, MALLORY)
+    async with begun(seed) as (network, _, carrier, honest):
         (reply,) = await send(network, carrying(honest, flipped(honest.bulk[carrier])), servers=(carrier,))
         assert reason(reply) == "malformed"
         assert "S0" not in reply.explanation
@@ -140,10 +140,8 @@ def other_commitment(request: Request, server: int) -> Request:
 
 
 async def test_different_submissions_at_the_two_servers_leave_the_roster(seed, autojump_clock):
-    async with simulate(TASK, model(), seed) as network:
-        config = await present(network)
-        other = 1 - config.carrier(MALLORY)
-        replies = await send(network, other_commitment(submission(config, MALLORY), other))
+    async with begun(seed) as (network, _, carrier, honest):
+        replies = await send(network, other_commitment(honest, 1 - carrier))
         receipts = [reply.digest for reply in replies if isinstance(reply, Receipt)]
         assert len(set(receipts)) == 2
         await honest_round(network)
@@ -154,10 +152,7 @@ async def test_different_submissions_at_the_two_servers_leave_the_roster(seed, a
 
 
 async def test_a_seed_that_is_not_the_committed_one_is_refused(seed, autojump_clock):
-    async with simulate(TASK, model(), seed) as network:
-        config = await present(network)
-        carrier = config.carrier(MALLORY)
-        honest = submission(config, MALLORY)
+    async with begun(seed) as (network, _, carrier, honest):
         (reply,) = await send(network, told(honest, carrier, seed=bytes(16)), servers=(carrier,))
         assert reason(reply) == "malformed"
         assert "master seed" in reply.explanation
@@ -165,10 +160,7 @@ async def test_a_seed_that_is_not_the_committed_one_is_refused(seed, autojump_cl
 
 
 async def test_a_dense_share_that_is_not_the_announced_one_is_refused(seed, autojump_clock):
-    async with simulate(TASK, model(), seed) as network:
-        config = await present(network)
-        carrier = config.carrier(MALLORY)
-        honest = submission(config, MALLORY)
+    async with begun(seed) as (network, _, carrier, honest):
         changed = carrying(honest, flipped(honest.bulk[carrier], len(honest.bulk[carrier]) - 1))
         (reply,) = await send(network, changed, servers=(carrier,))
         assert reason(reply) == "malformed"
@@ -178,10 +170,8 @@ async def test_a_dense_share_that_is_not_the_announced_one_is_refused(seed, auto
 
 async def test_a_dense_share_that_is_not_the_one_of_the_public_part_is_refused(seed, autojump_clock):
     """Both servers are told the digest of a part in which another dense share's digest stands."""
-    async with simulate(TASK, model(), seed) as network:
-        config = await present(network)
-        carrier, layout = config.carrier(MALLORY), Layout.submission(planned(TASK), Trees.OWN)
-        honest = submission(config, MALLORY)
+    async with begun(seed) as (network, _, carrier, honest):
+        layout = Layout.submission(planned(TASK), Trees.OWN)
         lie = carrying(honest, flipped(honest.bulk[carrier], layout.size - 1))
         announced = name_of(layout, lie.bulk[carrier][: layout.size])
         lie = told(told(lie, 0, public_digest=announced), 1, public_digest=announced)
@@ -201,23 +191,19 @@ async def test_clients_that_all_use_one_salt_are_counted_as_any_other(seed, auto
 
 
 async def test_the_same_part_with_other_words_is_a_conflict(seed, autojump_clock):
-    async with simulate(TASK, model(), seed) as network:
-        config = await present(network)
-        other = 1 - config.carrier(MALLORY)
-        honest = submission(config, MALLORY)
+    async with begun(seed) as (network, _, carrier, honest):
         first = await send(network, honest)
-        (reply,) = await send(network, other_commitment(honest, other), servers=(other,))
+        (reply,) = await send(network, other_commitment(honest, 1 - carrier), servers=(1 - carrier,))
         assert reason(reply) == "conflict"
-        (entry,) = await evidence(network, other, "two-contents")
-        assert entry.first == first[other].digest
+        (entry,) = await evidence(network, 1 - carrier, "two-contents")
+        assert entry.first == first[1 - carrier].digest
         outcome = await network.servers[0].next_round(0)
         assert outcome.state.entries == {MALLORY: entry.first}
 
 
 async def test_trees_of_another_seed_fail_verification_on_both_servers(seed, autojump_clock):
-    async with simulate(TASK, model(), seed) as network:
-        config = await present(network)
-        lie = to_carrier(bound_anew(submission(config, MALLORY), config, MALLORY, seed_0=bytes(16)), config, MALLORY)
+    async with begun(seed) as (network, config, _, honest):
+        lie = to_carrier(bound_anew(honest, config, MALLORY, seed_0=bytes(16)), config, MALLORY)
         replies = await send(network, lie)
         assert [type(reply) for reply in replies] == [Receipt, Receipt]
         await honest_round(network)
@@ -236,9 +222,7 @@ def bound_anew(request: Request, config: RoundConfig, name: str, seed_0: bytes =
 
 
 async def test_a_second_submission_is_a_conflict_and_the_first_one_counts(seed, autojump_clock):
-    async with simulate(TASK, model(), seed) as network:
-        config = await present(network)
-        carrier = config.carrier(MALLORY)
+    async with begun(seed) as (network, config, carrier, _):
         replies = [(await send(network, submission(config, MALLORY, i), servers=(carrier,)))[0] for i in range(4)]
         assert isinstance(replies[0], Receipt)
         assert [reason(reply) for reply in replies[1:]] == ["conflict"] * 3
@@ -283,8 +267,7 @@ async def test_a_submission_for_no_round_is_refused(seed, autojump_clock):
 
 
 async def test_another_clients_submission_counts_for_nobody_but_that_client(seed, autojump_clock):
-    async with simulate(TASK, model(), seed) as network:
-        config = await present(network)
+    async with begun(seed) as (network, config, _, _):
         names = [name for name in ("mallory", "mal", "mara") if config.carrier(name) == config.carrier("carol")]
         theirs = submission(config, "carol")
         carrier = config.carrier("carol")
@@ -367,10 +350,8 @@ async def test_no_call_returns_before_the_evidence_is_stored(autojump_clock):
 
 
 async def test_evidence_has_no_secrets(seed, autojump_clock):
-    async with simulate(TASK, model(), seed) as network:
-        config = await present(network)
+    async with begun(seed) as (network, config, carrier, _):
         first, second = submission(config, MALLORY, 1), submission(config, MALLORY, 2)
-        carrier = config.carrier(MALLORY)
         await send(network, other_commitment(first, 1 - carrier))
         await send(network, second, servers=(carrier,))
         await honest_round(network)

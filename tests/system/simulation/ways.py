@@ -159,14 +159,6 @@ def _one_asks_us_late(chance: Chance) -> Plan:
     return Plan((Delay("anna", 1 + SERVERS.index(chance.ours), chance.between(0.5, 2.0)),), clients=3, sample=0.7)
 
 
-def _one_asks_us_no_longer(chance: Chance) -> Plan:
-    return _asks_no_longer(chance.ours, chance)
-
-
-def _one_asks_the_peer_no_longer(chance: Chance) -> Plan:
-    return _asks_no_longer(chance.peer, chance)
-
-
 def _asks_no_longer(server: str, chance: Chance) -> Plan:
     """Two of three have asked both servers; one server starts again, and one of the two does not reach it any more."""
     away = Partition("anna", server, 2.0, 15.0)
@@ -187,10 +179,6 @@ def _some_are_late(chance: Chance) -> Plan:
     late = (Straggle(name, 1, chance.ours, chance.between(5.3, 8.0)) for name in ("carol", "dora", "emil"))
     never = (Straggle(name, 1, chance.ours, ALL_ALONG) for name in ("anna", "ben"))
     return Plan((*late, *never, _opens_late(chance)), clients=5, seconds=SHORT)
-
-
-def _one_is_too_late(chance: Chance) -> Plan:
-    return Plan((_never_comes(chance),), clients=3)
 
 
 def _one_of_two_is_too_late(chance: Chance) -> Plan:
@@ -232,10 +220,6 @@ def _peer_gives_up_open(chance: Chance) -> Plan:
     return Plan((AbortRound(chance.peer, AtTime(chance.between(0.3, 3.0))), Late("ben", 1, ABSENT)))
 
 
-def _give_up_closed(chance: Chance) -> Plan:
-    return Plan((gives_up(chance.ours, CLOSES),))
-
-
 def _peer_gives_up_while_it_waits(chance: Chance) -> Plan:
     """We are full and have closed; the peer lacks a client, and gives up."""
     return Plan((Straggle("anna", 1, chance.peer, ALL_ALONG), gives_up(chance.peer, MUST_WAIT)))
@@ -248,10 +232,6 @@ def _give_up_closing(chance: Chance) -> Plan:
 def _peer_gives_up_closed(chance: Chance) -> Plan:
     """We lack a client that the peer has, which has closed and gives up."""
     return Plan((_never_comes(chance), gives_up(chance.peer, CLOSES)))
-
-
-def _give_up_rostered(chance: Chance) -> Plan:
-    return Plan((gives_up(chance.ours, AGREES),))
 
 
 def _peer_gives_up_at_once(chance: Chance) -> Plan:
@@ -317,9 +297,9 @@ WAYS: Mapping[Transition, Way] = {
     Transition("sampling", "Gathering", "Frozen", "Listed"): _everybody_asks,
     Transition("sampling", "Gathering", "PeerAsked", "Answering"): _one_asks_us_late,
     Transition("sampling", "Answering", "Frozen", "Drawn"): _one_asks_us_late,
-    Transition("sampling", "Answering", "Frozen", "TooFew"): _one_asks_us_no_longer,
+    Transition("sampling", "Answering", "Frozen", "TooFew"): lambda chance: _asks_no_longer(chance.ours, chance),
     Transition("sampling", "Listed", "PeerAsked", "Drawn"): _everybody_asks,
-    Transition("sampling", "Listed", "PeerAsked", "TooFew"): _one_asks_the_peer_no_longer,
+    Transition("sampling", "Listed", "PeerAsked", "TooFew"): lambda chance: _asks_no_longer(chance.peer, chance),
     of_round("Open", "Submitted", "Open"): _nothing,
     CLOSES: _nothing,
     MUST_WAIT: _one_is_late,
@@ -329,18 +309,18 @@ WAYS: Mapping[Transition, Way] = {
     of_round("Open", "PeerAbort", "Aborted"): _peer_gives_up_open,
     AGREES: _peer_is_late,
     of_round("Closed", "PeerRoster", "Aborted"): _nobody_comes,
-    of_round("Closed", "GaveUp", "Aborted"): _give_up_closed,
+    of_round("Closed", "GaveUp", "Aborted"): lambda chance: Plan((gives_up(chance.ours, CLOSES),)),
     of_round("Closed", "PeerAbort", "Aborted"): _peer_gives_up_while_it_waits,
     of_round("Closing", "Submitted", "Closing"): _some_are_late,
     of_round("Closing", "Submitted", "Rostered"): _one_is_late,
     of_round("Closing", "Submitted", "Aborted"): _one_alone_is_late,
-    of_round("Closing", "GraceOver", "Rostered"): _one_is_too_late,
+    of_round("Closing", "GraceOver", "Rostered"): lambda chance: Plan((_never_comes(chance),), clients=3),
     of_round("Closing", "GraceOver", "Aborted"): _one_of_two_is_too_late,
     of_round("Closing", "GaveUp", "Aborted"): _give_up_closing,
     of_round("Closing", "PeerAbort", "Aborted"): _peer_gives_up_closed,
     PROVES: _proofs,
     EVALUATES: _nothing,
-    of_round("Rostered", "GaveUp", "Aborted"): _give_up_rostered,
+    of_round("Rostered", "GaveUp", "Aborted"): lambda chance: Plan((gives_up(chance.ours, AGREES),)),
     of_round("Rostered", "PeerAbort", "Aborted"): _peer_gives_up_at_once,
     VERIFIES: _proofs,
     of_round("Proved", "PeerProofs", "Aborted"): _one_of_two_cheats,
@@ -434,10 +414,6 @@ def _two_unions(chance: Chance) -> Plan:
     return Plan(rounds=2, alignment="union", more=(Sparse("others", rows=16, select=1),))
 
 
-def _one_union_after_the_other(chance: Chance) -> Plan:
-    return Plan(rounds=4, alignment="union")
-
-
 def _unions_alone(chance: Chance) -> Plan:
     return Plan(rounds=2, protocol="psu")
 
@@ -474,7 +450,7 @@ OTHER_WAYS: Mapping[Transition, Way] = {
     Transition("psr.client", "Interrupted", "Recollect", "Asked"): _slow_retrievals_in_a_session,
     Transition("psr.client", "Holding", "Recollect", "Asked"): _slow_retrievals_in_a_session,
     Transition("psu.client", "Told", "Downloaded", "Told"): _two_unions,
-    Transition("psu.client", "Known", "Described", "Told"): _one_union_after_the_other,
+    Transition("psu.client", "Known", "Described", "Told"): lambda chance: Plan(rounds=4, alignment="union"),
     Transition("ssa.client", "Ready", "RoundGone", "Away"): _slow_unions,
     Transition("ssa.client", "Drafted", "Leave", "Away"): _forgotten_in_doubt_twice,
     Transition("ssa.client", "HalfReceipted", "Leave", "Away"): _forgotten_in_doubt,

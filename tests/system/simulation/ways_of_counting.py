@@ -38,10 +38,6 @@ def _peer_gives_up_counting(chance: Chance) -> Plan:
     return _counting(gives_up(chance.peer, chance.rng.choice((VERIFIES, HEARS_COUNTS))), slow(chance.peer, chance))
 
 
-def _give_up_chosen(chance: Chance) -> Plan:
-    return _counting(gives_up(chance.ours, CHOOSES))
-
-
 def _peer_gives_up_chosen(chance: Chance) -> Plan:
     """Our share is not summed when we hear of it, for our disk is slow."""
     given_up = gives_up(chance.peer, chance.rng.choice((TALLIES, CHOOSES)))
@@ -60,7 +56,7 @@ COUNTING: Mapping[Transition, Way] = {
     of_round("Chosen", "Summed", "Committed"): _counts,
     of_round("Tallied", "GaveUp", "Aborted"): _give_up_tallied,
     of_round("Tallied", "PeerAbort", "Aborted"): _peer_gives_up_counting,
-    of_round("Chosen", "GaveUp", "Aborted"): _give_up_chosen,
+    of_round("Chosen", "GaveUp", "Aborted"): lambda chance: _counting(gives_up(chance.ours, CHOOSES)),
     of_round("Chosen", "PeerAbort", "Aborted"): _peer_gives_up_chosen,
 }
 

@@ -32,10 +32,6 @@ def _we_close_first(chance: Chance) -> Plan:
     return _plan(_late(chance.peer, chance))
 
 
-def _the_peer_closes_first(chance: Chance) -> Plan:
-    return _plan(_late(chance.ours, chance))
-
-
 def _give_up_open(chance: Chance) -> Plan:
     return _plan(AbortRound(chance.ours, AtTime(chance.between(0.5, 4.0))))
 
@@ -67,7 +63,7 @@ def _the_peer_gives_up_closed(chance: Chance) -> Plan:
 
 RETRIEVING: Mapping[Transition, Way] = {
     CLOSES: _we_close_first,
-    _of_retrievals("Open", "PeerClosed", "Concluded"): _the_peer_closes_first,
+    _of_retrievals("Open", "PeerClosed", "Concluded"): lambda chance: _plan(_late(chance.ours, chance)),
     _of_retrievals("Closed", "PeerClosed", "Concluded"): _we_close_first,
     ENDS: _we_close_first,
     _of_retrievals("Open", "GaveUp", "Aborted"): _give_up_open,

@@ -33,10 +33,6 @@ def _one_is_taken_off(chance: Chance, *faults: Fault) -> Plan:
     return Plan((never, *faults), clients=3, seconds=SHORT, workers=(1, 0))
 
 
-def _stopped_in_settling(chance: Chance) -> Plan:
-    return _one_is_taken_off(chance, _stop(chance))
-
-
 def _killed_in_settling(chance: Chance) -> Plan:
     """It is stopped, so that the sum still settles when it is killed and comes back."""
     return _one_is_taken_off(chance, _stop(chance), Crash(WORKER, AtTime(chance.between(12.0, 18.0)), 2.0))
@@ -72,7 +68,7 @@ def _of_sum(state: str, event: str) -> Transition:
 SUMMING: Mapping[Transition, Way] = {
     _of_sum("Adding", "Doubted"): _stopped_while_others_come,
     _of_sum("Settling", "Added"): _one_is_taken_off,
-    _of_sum("Settling", "Doubted"): _stopped_in_settling,
+    _of_sum("Settling", "Doubted"): lambda chance: _one_is_taken_off(chance, _stop(chance)),
     _of_sum("Settling", "Joined"): _killed_in_settling,
     _of_sum("Adding", "Leaving"): _one_worker_for_two_slices,
     _of_sum("Settling", "Leaving"): _one_is_taken_off_both_slices,
