@@ -1061,9 +1061,9 @@ GUARDS: dict[str, list[Guard]] = {
     "parties/server/peer/listening.py": [
         Guard(
             "that a server stops as planned holds until it is met again",
-            "self.stops_since, self._why_lost = None,",
+            "self.stops_since = self.away_since = None",
             LINK,
-            "self._why_lost =",
+            "self.away_since = None",
         )
     ],
     "parties/operator/resources.py": [
