@@ -414,3 +414,21 @@ def test_models_that_do_not_fit_are_refused(changes: dict[str, Any], message: st
 def test_impossible_rounds_are_not_made(make: Any, message: str) -> None:
     with pytest.raises(MisuseError, match=message):
         make()
+
+
+LEAST_BINS_OF_THE_PAGE = ((3, 50), (15, 320), (63, 150), (255, 70), (1_023, 44), (2**32, 43))
+
+
+@in_turn("select", [1, 3, 4, 15, 16, 63, 64, 255, 256, 1_023, 1_024, 5_000])
+def test_a_client_takes_the_fewest_and_the_most_bins_and_no_others(select: int) -> None:
+    """At the edges of the table, and where a block has fewer rows than sixteen times the least."""
+    least = -(-select * next(each for most, each in LEAST_BINS_OF_THE_PAGE if select <= most) // 100)
+    for rows in sorted({max(select, least + extra) for extra in (-1, 0, 1)} | {max(select, 16 * least - 1), 2**32}):
+        task = Task(name="t", blocks=(Sparse("a", rows=rows, select=select),), ring=Ring(64))
+        model = (BlockModel("a", "f4", key(1)),)
+        fewest, most = min(rows, least), min(rows, 16 * least)
+        for bins in {fewest, most}:
+            assert config_of(task=task, model=model, bins=(bins,)).shape
+        for bins in (fewest - 1, most + 1):
+            with pytest.raises(MisuseError, match="bins"):
+                config_of(task=task, model=model, bins=(bins,))

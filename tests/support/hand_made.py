@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fsl_async.client.planting import MasterSeeds, plant
+from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
 from fsl_async.client.upload import retrieval_part, submission_bulk
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import public_digest, tree_digest
@@ -40,10 +40,14 @@ class Request:
     bulk: tuple[bytes, bytes]
 
 
-def submission(config: RoundConfig, client: str, value: int = 1) -> Request:
+def planted(config: RoundConfig) -> ClientTrees:
+    """Trees at two rows."""
+    return plant(config, {0: ROWS}, MasterSeeds.fresh(os.urandom), os.urandom)
+
+
+def submission(config: RoundConfig, client: str, value: int = 1, trees: ClientTrees | None = None) -> Request:
     """A sound submission of a client called so: the same value in two rows, and in every weight of the head."""
-    ring, carrier = config.task.ring, config.carrier(client)
-    client_trees = plant(config, {0: ROWS}, MasterSeeds.fresh(os.urandom), os.urandom)
+    ring, carrier, client_trees = config.task.ring, config.carrier(client), trees or planted(config)
     most = config.task.largest_integer
     elements = ring.encode(np.full((2, WIDTH), float(value)), most)
     head = {0: ring.encode(np.full(HEAD, float(value)), most)}
@@ -61,9 +65,9 @@ def submission(config: RoundConfig, client: str, value: int = 1) -> Request:
     return Request((first, second), _to_carrier(carrier, bytes(part) + share))
 
 
-def retrieval(config: RoundConfig, client: str, query: int = 1) -> Request:
+def retrieval(config: RoundConfig, client: str, query: int = 1, trees: ClientTrees | None = None) -> Request:
     """A sound retrieval of two rows."""
-    client_trees = plant(config, {0: ROWS}, MasterSeeds.fresh(os.urandom), os.urandom)
+    client_trees = trees or planted(config)
     part = retrieval_part(config, client_trees)
     first, second = (
         Retrieve(

@@ -324,6 +324,23 @@ def test_a_record_under_the_new_key_is_refused_before_it_is_due():
         reader.next_event()
 
 
+@pytest.mark.parametrize("before", [REKEY_INTERVAL - 2, REKEY_INTERVAL - 1, REKEY_INTERVAL])
+def test_a_close_beside_a_change_of_the_key_is_one(before):
+    """It is the last record under the old key, or the first one under the new one; a message may end there, too."""
+    for ending in ([], [FULL + b"end"]):
+        writer, reader = writer_and_reader()
+        taker = Taker(reader)
+        for _ in range(before - 2 * len(ending)):
+            reader.feed(writer.ping())
+            assert taker.drain() == NeedData()
+        for content in ending:
+            reader.feed(b"".join(writer.message([content])))
+        reader.feed(writer.close())
+        assert taker.drain() == Closed()
+        assert taker.messages == ending
+        reader.feed_end()
+
+
 def test_bytes_that_come_after_close_has_been_seen_are_refused():
     writer, reader = writer_and_reader()
     reader.feed(writer.close())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
+import numpy as np
 import pytest
 import trio
 
@@ -12,11 +15,13 @@ from fsl_async.protocols.entry import Announced
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import Enter, Message, Opened, Submit
 from parties import simulate
+from parties.client.client import Client
+from parties.storage.store import MemoryStore
 from tests.parties.server.round.test_sample import COVER, Crowd
 from tests.parties.server.round.test_sample import model as drawn_model
 from tests.parties.server.round.test_sample import task as drawn_task
 from tests.support.lost_connections import finish_with
-from tests.support.shop import TASK, Basket, meddled, model, take_part
+from tests.support.shop import TASK, WIDTH, Basket, meddled, model, take_part
 
 
 async def test_a_client_that_is_not_drawn_for_very_long_waits_on() -> None:
@@ -85,3 +90,41 @@ async def test_an_earlier_outcome_leaves_the_trees_of_this_round(autojump_clock)
         await carol.submit(basket.update)
         sent = [note.message for note in net.transcript if isinstance(note.message, Submit) and note.sender == "carol"]
         assert [message.query for message in sent[-2:]] == [1, 1]  # of that round, whose trees it rides on
+
+
+def with_bins(*servers: str):
+    """What announces in these servers' names another number of bins, which is within a client's limits."""
+
+    async def more(address: str, said: Message, data: bytes) -> bytes:
+        if address not in servers or not isinstance(said, Opened):
+            return data
+        config = RoundConfig.parse(said.config, address)
+        bins = tuple(number + 1 for number in config.bins)
+        return b"".join(encode(Opened(msgspec.structs.replace(config, bins=bins).canonical())))
+
+    return more
+
+
+@pytest.mark.parametrize("server", ["S0", "S1"])
+async def test_servers_that_announce_different_bins_are_refused_by_the_field(server) -> None:
+    async with (
+        simulate(TASK, model(), seed=1) as net,
+        meddled(net.client("carol"), incoming=with_bins(server)) as carol,
+    ):
+        with pytest.raises(PeerViolationError, match=r"announce different rounds: bins\[0\] is"):
+            await carol.retrieve({"items": [1]})
+        assert {type(note.message).__name__ for note in net.transcript if note.sender == "carol"} == {"AskTask", "Enter"}
+
+
+async def test_a_session_s_trees_stand_in_the_bins_that_they_were_planted_in(autojump_clock) -> None:
+    task = msgspec.structs.replace(TASK, selection="fixed")
+    async with simulate(task, model(), seed=1) as net:
+        setup = replace(net.client("carol").setup, store=MemoryStore())
+        async with Client(setup) as carol, net.client("ben") as ben:
+            for client in (carol, ben):
+                await client.submit({"items": ([1], np.ones((1, WIDTH)))})
+            await net.finish_round()
+            assert (await carol.outcome()).counted
+        async with meddled(Client(setup), incoming=with_bins("S0", "S1")) as carol:
+            with pytest.raises(PeerViolationError, match=r"bins in a segment .*`forget_session` begins a new one"):
+                await carol.submit({"items": ([1], np.ones((1, WIDTH)))})

@@ -58,6 +58,7 @@ NOISY_ROUNDS = "tests/parties/server/test_noise.py"
 PLAIN = "tests/fsl_async/test_plain_union_rounds.py"
 PROTOCOLS_TRANSCRIPTS = "tests/fsl_async/protocols/test_transcripts.py"
 PUT_BACK = "tests/system/security/test_put_back.py"
+RECORDS = "tests/transport/test_records.py"
 REGISTRATION = "tests/parties/server/test_registration.py"
 REPEATED = "tests/system/security/test_repeated_rounds.py"
 REPETITION = "tests/system/security/test_repetition.py"
@@ -99,11 +100,10 @@ GUARDS: dict[str, list[Guard]] = {
         Guard("no bulk follows a message that has none", "if used < total and not message.carries_bulk:", CODEC),
     ],
     "transport/records.py": [
-        Guard(
-            "each record of a message but its last is full",
-            "if record != size + 1 + TAG_SIZE:",
-            "tests/transport/test_records.py",
-        )
+        Guard("each record of a message but its last is full", "if record != size + 1 + TAG_SIZE:", RECORDS),
+        Guard("a message's first record has what its total says", "if size != expected:", RECORDS),
+        Guard("nothing but DATA stands in a message", "if kind != RecordType.DATA:", RECORDS),
+        Guard("a message has a longest length", "if total > LONGEST_MESSAGE:", RECORDS),
     ],
     "parties/identity/handshake.py": [
         Guard("credentials have one encoding", "if credentials.encode() != payload:", ADMISSION),
@@ -772,6 +772,11 @@ GUARDS: dict[str, list[Guard]] = {
             "if config.servers != tuple(identity.keys for identity in self._setup.servers):",
             BYZANTINE,
         ),
+        Guard(
+            "trees of a session stand in the bins that they were planted in",
+            "if any(bins and bins != planted for bins, planted in zip(config.bins, begun.bins, strict=True)):",
+            "tests/parties/client/test_entering.py",
+        ),
     ],
     "parties/statement.py": [
         Guard(
@@ -1037,6 +1042,14 @@ GUARDS: dict[str, list[Guard]] = {
             "confine(begin.certificates or (), tempfile.gettempdir())",
             DASK_APART,
             "begin.certificates",
+        )
+    ],
+    "parties/cluster/engine.py": [
+        Guard(
+            "a worker's answers have the size that their slice implies",
+            "answers.shape != (queries - len(report.damaged), size):",
+            "tests/parties/cluster/test_answers.py",
+            "answers.shape[:1] != (queries - len(report.damaged),):",
         )
     ],
     "parties/cluster/frames.py": [

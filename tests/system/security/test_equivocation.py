@@ -22,7 +22,7 @@ from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.protocols import epochs
 from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task
-from fsl_async.wire.messages import Message, Receipt, Refused
+from fsl_async.wire.messages import Hint, Message, Receipt, Refused
 from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees
 from parties import simulate
 from parties.server.evidence import Evidence, EvidenceBook
@@ -30,7 +30,7 @@ from parties.server.replies import ContradictionError
 from parties.server.sessions import Sessions
 from parties.simulation.network import Network
 from parties.storage.store import MemoryStore
-from tests.support.hand_made import Request, ask, connected, name_of, retrieval, submission
+from tests.support.hand_made import Request, ask, connected, name_of, planted, retrieval, submission
 from tests.support.shop import TASK, honest_round, model
 
 from .byzantine import flipped
@@ -210,6 +210,42 @@ async def test_trees_of_another_seed_fail_verification_on_both_servers(seed, aut
         assert excluded(network) == [{MALLORY: "proof"}] * 2
         (first,), (second,) = [await evidence(network, server, "proof") for server in (0, 1)]
         assert (first.first, first.second) == (second.second, second.first)
+
+
+@pytest.mark.parametrize("lie", ["the retrieval's trees", "no retrieval", "a hint"])
+async def test_other_trees_at_the_server_that_is_not_the_carrier_are_no_submission(lie, seed, autojump_clock):
+    """Its head says of the same public part that it brings trees, or takes those of a retrieval, or of a session."""
+    async with simulate(TASK, model(), seed) as network:
+        config, trees = await present(network), planted(await present(network))
+        carrier, honest = config.carrier(MALLORY), submission(config, MALLORY, trees=trees)
+        if lie != "no retrieval":
+            answers = await send(network, retrieval(config, MALLORY, trees=trees))
+            assert not any(isinstance(answer, Refused) for answer in answers)
+        said = honest.messages[1 - carrier]
+        head = msgspec.structs.replace(said, query=1)
+        if lie == "a hint":
+            head = Hint(said.round_id, said.commitments[1 - carrier], said.public_digest)
+        messages = (honest.messages[0], head) if carrier == 0 else (head, honest.messages[1])
+        replies = await send(network, replace(honest, messages=messages))
+        assert isinstance(replies[carrier], Receipt)
+        assert reason(replies[1 - carrier]) in ("malformed", "no-session")
+        await honest_round(network)
+        assert excluded(network) == [{MALLORY: f"only_s{carrier}"}] * 2
+        assert await evidence(network, 1 - carrier, "two-parts") == []
+
+
+@pytest.mark.parametrize("change", [{"query": 1}, {"query": 2}])
+async def test_a_part_with_trees_is_not_taken_for_one_on_a_retrieval_s(change, seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network:
+        config, trees = await present(network), planted(await present(network))
+        carrier = config.carrier(MALLORY)
+        await send(network, retrieval(config, MALLORY, trees=trees))
+        lie = told(submission(config, MALLORY, trees=trees), carrier, **change)
+        (reply,) = await send(network, lie, servers=(carrier,))
+        assert reason(reply) == "malformed"
+        assert not any(getattr(note.message, "purpose", "") == "submit" for note in network.transcript)
+        await honest_round(network)
+        assert excluded(network) == [{}] * 2
 
 
 def bound_anew(request: Request, config: RoundConfig, name: str, seed_0: bytes = b"") -> Request:
