@@ -11,7 +11,6 @@ from typing import Any
 
 import msgpack
 import pytest
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from nacl.signing import VerifyKey
 from noise.connection import Keypair, NoiseConnection
 
@@ -21,7 +20,21 @@ from fsl_async.wire.codec import decode
 from tests import ROOT
 from tests.support import reference
 from tests.support.cases import in_turn
-from tests.support.wire_page import CLIENT, SERVERS, VECTORS, H, K, le, of
+from tests.support.wire_page import (
+    CLIENT,
+    SERVERS,
+    VECTORS,
+    Direction,
+    H,
+    K,
+    check_seat,
+    le,
+    of,
+    pad,
+    read_message,
+    unpack_union,
+    unpad,
+)
 from transport.preamble import PROTOCOL_VERSION
 
 DOCS = ROOT / "docs"
@@ -79,13 +92,6 @@ def test_preambles():
     assert prologue.hex() == case["prologue"]
 
 
-def unpad(padded: bytes, size: int) -> bytes:
-    length = int.from_bytes(padded[:2], "big")
-    assert len(padded) == size
-    assert not any(padded[2 + length :])
-    return padded[2 : 2 + length]
-
-
 @pytest.mark.filterwarnings("ignore:One of ephemeral keypairs is already set")
 def test_the_handshake_by_another_implementation():
     case = VECTORS["noise"]
@@ -104,7 +110,7 @@ def test_the_handshake_by_another_implementation():
     contents = [b"", *map(of, case["contents of the second and third"])]
     for turn, (sent, content) in enumerate(zip(map(of, case["messages"]), contents, strict=True)):
         writer, reader = (server, client) if turn % 2 else (client, server)
-        padded = len(content).to_bytes(2, "big") + content + bytes(1_022 - len(content)) if turn else b""
+        padded = pad(content, 1_024) if turn else b""
         assert bytes(writer.write_message(padded)) == sent
         assert reader.read_message(sent) == padded
         assert len(sent) == (48, 1_072, 1_088)[turn]
@@ -116,25 +122,6 @@ def test_the_handshake_by_another_implementation():
     assert int.from_bytes(plain[1:9], "big") == 1_024
     assert plain[9] == 1
     assert unpad(plain[10:], 1_023) == b"alice"
-
-
-class Direction:
-    """One direction of a channel, as the page's section about records has it."""
-
-    def __init__(self, key: bytes) -> None:
-        self.key, self.nonce, self.records = key, 0, 0
-
-    def open(self, stream: bytes) -> typing.Iterator[tuple[int, bytes]]:
-        while stream:
-            length = int.from_bytes(stream[:2], "big")
-            assert 17 <= length <= 65_535
-            ciphertext, stream = stream[2 : 2 + length], stream[2 + length :]
-            plain = AESGCM(self.key).decrypt(self.nonce.to_bytes(12, "big"), ciphertext, b"")
-            self.nonce, self.records = self.nonce + 1, self.records + 1
-            if self.records == 1_024:
-                rekeyed = AESGCM(self.key).encrypt(bytes(4) + b"\xff" * 8, bytes(32), b"")
-                self.key, self.records = rekeyed[:32], 0
-            yield plain[0], plain[1:]
 
 
 def test_marks_of_several_tasks():
@@ -155,17 +142,11 @@ def test_records():
         (1, b""),
     ]
     late = Direction(of(case["key"]))
-    late.nonce = late.records = 1_023
+    late.nonce = 1_023
     assert list(late.open(of(case["1024th and 1025th PING"]))) == [(2, b""), (2, b"")]
 
 
 # ---- messages
-
-
-def read_message(content: bytes) -> tuple[dict[str, Any], bytes]:
-    unpacker = msgpack.Unpacker()
-    unpacker.feed(content)
-    return unpacker.unpack(), content[unpacker.tell() :]
 
 
 SECTION = "".join(page[page.index("## Messages") : page.index("## Digests")] for page in (CLIENT, SERVERS))
@@ -243,6 +224,8 @@ def test_a_list_of_five_and_a_path_to_its_root():
         number //= 2
     assert b"".join(path) == of(case["path"])
     assert H("fsl.roster-root", le(len(names), 8), level[0]).hex() == case["root"]
+    seat = {"place": case["place"], "salt": of(case["salt"]), "digest": of(case["digests"][case["place"]])}
+    check_seat(case["client"], seat | {"path": b"".join(path)}, len(names), of(case["root"]))
 
 
 def test_the_toss():
@@ -284,16 +267,5 @@ def test_statements_and_credentials():
 
 @pytest.mark.parametrize("case", VECTORS["unions"], ids=lambda case: str(len(case["rows"])))
 def test_unions(case):
-    packed = of(case["packed"])
-    if packed[0] == 0:
-        bits = int.from_bytes(packed[1:], "little")
-        assert len(packed) == 1 + -(-case["of"] // 8)
-        assert [row for row in range(case["of"]) if bits >> row & 1] == case["rows"]
-        return
-    rows, gap, digits = [], 0, 0
-    for byte in packed[1:]:
-        gap, digits = gap | (byte & 127) << 7 * digits, digits + 1
-        if byte < 128:
-            rows.append((rows[-1] if rows else -1) + gap + 1)
-            gap = digits = 0
-    assert rows == case["rows"]
+    assert unpack_union(of(case["packed"])) == case["rows"]
+    assert of(case["packed"])[0] or len(of(case["packed"])) == 1 + -(-case["of"] // 8)

@@ -31,12 +31,14 @@ from tests.support.wire_page import (
     Forest,
     H,
     Round,
+    check_seat,
     digest_of_trees,
     le,
     limits,
     of,
     pad,
     read_message,
+    unpack_union,
     unpad,
 )
 
@@ -577,30 +579,3 @@ def masked(content: bytes, mask: bytes, bits: int) -> bytes:
         return (np.frombuffer(content, dtype).reshape(shape) - np.frombuffer(mask, dtype)).tobytes()
     pairs = ((content[at : at + 16], mask[at : at + 16]) for at in range(0, len(content), 16))
     return b"".join(le((int.from_bytes(a, "little") - int.from_bytes(b, "little")) % 2**128, 16) for a, b in pairs)
-
-
-def unpack_union(packed: bytes) -> list[int]:
-    if packed[0] == 0:
-        bits = int.from_bytes(packed[1:], "little")
-        return [row for row in range(bits.bit_length()) if bits >> row & 1]
-    rows, gap, digits = [], 0, 0
-    for byte in packed[1:]:
-        gap, digits = gap | (byte & 127) << 7 * digits, digits + 1
-        if byte < 128:
-            rows.append((rows[-1] if rows else -1) + gap + 1)
-            gap = digits = 0
-    return rows
-
-
-def check_seat(name: str, seat: Mapping[str, Any], count: int, root: bytes) -> None:
-    """That a client's seat leads to the root of so many names, in exactly the length that they imply."""
-    node, path = H("fsl.roster-leaf", seat["salt"], name.encode(), seat["digest"]), seat["path"]
-    place, level = seat["place"], count
-    assert 0 <= place < count
-    while level > 1:
-        if place ^ 1 < level:
-            other, path = path[:32], path[32:]
-            node = H("fsl.roster-node", *((other, node) if place & 1 else (node, other)))
-        place, level = place // 2, (level + 1) // 2
-    assert not path
-    assert H("fsl.roster-root", le(count, 8), node) == root

@@ -299,3 +299,33 @@ def digest_of_trees(pieces: list[dict[str, bytes]]) -> bytes:
     """By the `tree` pieces of all forests."""
     trees = [piece["tree"] for piece in pieces]
     return H("fsl.tree", *trees) if any(trees) else b""
+
+
+# ---- what a round came to
+
+
+def unpack_union(packed: bytes) -> list[int]:
+    if packed[0] == 0:
+        bits = int.from_bytes(packed[1:], "little")
+        return [row for row in range(bits.bit_length()) if bits >> row & 1]
+    rows, gap, digits = [], 0, 0
+    for byte in packed[1:]:
+        gap, digits = gap | (byte & 127) << 7 * digits, digits + 1
+        if byte < 128:
+            rows.append((rows[-1] if rows else -1) + gap + 1)
+            gap = digits = 0
+    return rows
+
+
+def check_seat(name: str, seat: Mapping[str, Any], count: int, root: bytes) -> None:
+    """That a client's seat leads to the root of so many names, in exactly the length that they imply."""
+    node, path = H("fsl.roster-leaf", seat["salt"], name.encode(), seat["digest"]), seat["path"]
+    place, level = seat["place"], count
+    assert 0 <= place < count
+    while level > 1:
+        if place ^ 1 < level:
+            other, path = path[:32], path[32:]
+            node = H("fsl.roster-node", *((other, node) if place & 1 else (node, other)))
+        place, level = place // 2, (level + 1) // 2
+    assert not path
+    assert H("fsl.roster-root", le(count, 8), node) == root
