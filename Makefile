@@ -121,6 +121,7 @@ lint: .venv/lint
 docs: .venv/docs
 	$(BIN)/python docs/generate_machines.py
 	$(BIN)/python docs/generate_wire_vectors.py
+	$(BIN)/python docs/generate_wire_refusals.py
 	$(BIN)/python docs/generate_bound_vectors.py
 	$(BIN)/python docs/generate_configuration.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

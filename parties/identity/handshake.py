@@ -12,7 +12,7 @@ marks, neither what it is nor, because the places that are left over hold random
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated, Final
+from typing import Final
 
 import msgpack
 import msgspec
@@ -42,7 +42,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     name: str
     statement: Digest
     signature: Signature
-    voucher: Annotated[bytes, msgspec.Meta(max_length=KEY_BYTES)] = NO_VOUCHER
+    voucher: bytes = NO_VOUCHER
 
     def __repr__(self) -> str:
         return f"Credentials(name={self.name!r})"
@@ -78,6 +78,10 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         except UNREADABLE as error:
             raise MisuseError(f"credentials that cannot be read: {error}; is your version another?") from error
         check_name(credentials.name, "credentials")
+        if len(credentials.voucher) not in (0, KEY_BYTES):
+            raise MisuseError(
+                f"credentials with a voucher of {len(credentials.voucher)} bytes, {KEY_BYTES} or none expected"
+            )
         if credentials.encode() != payload:
             raise MisuseError("credentials in another encoding than their one: fields in order, in their shortest form")
         return credentials
