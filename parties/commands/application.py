@@ -22,7 +22,7 @@ from parties.commands.keys import enrol, keygen
 from parties.commands.members import clients, peers
 from parties.commands.operating import log_level, rounds, status, tasks
 from parties.commands.plan_command import plan
-from parties.commands.preflight_command import preflight
+from parties.commands.preflight_command import doctor, preflight
 from parties.commands.report import ExitCode, Report
 from parties.commands.retrieve import retrieve
 from parties.commands.serve import scheduler, serve, worker
@@ -41,6 +41,7 @@ for command in (
     backup,
     bench,
     demo,
+    doctor,
     enrol,
     keygen,
     log_level,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from fsl_async.errors import MisuseError, StorageError
 from parties.commands.report import FormatFlag, Report, leaving_nothing_behind, run_plainly
 
 if TYPE_CHECKING:
     from parties.deployment.backup import Backup, Restored
+    from parties.server.history import Progress
 
 
 def backup(config: Path, target: Path, *, model: Path | None = None, task: str = "", form: FormatFlag = "text") -> int:
@@ -68,11 +72,19 @@ def _backed_up(made: Backup, keys: Path, model: Path | None) -> str:
     return "\n".join([*lines, *([f"{model}: the model {until}"] if model else [])])
 
 
-def restore(config: Path, copy: Path, *, task: str = "", form: FormatFlag = "text") -> int:
+def restore(
+    config: Path,
+    copy: Path,
+    *,
+    has_run: Literal["no", "yes", "unknown"] | None = None,
+    task: str = "",
+    form: FormatFlag = "text",
+) -> int:
     """Make a server's store from a copy.
 
-    This is safe only if the server has not run since the copy was made. Where the mark beside the old store shows that
-    it has, nothing is restored; where there is no mark, you must know it yourself.
+    This is safe only if the server has not run since the copy was made. One of three answers holds. The mark beside the
+    old store shows that it has not: the store is made. The mark shows that it has: nothing is restored. There is no
+    mark: only you know, and are asked.
 
     Parameters
     ----------
@@ -80,6 +92,8 @@ def restore(config: Path, copy: Path, *, task: str = "", form: FormatFlag = "tex
         The server's TOML file. The store that it names must not exist.
     copy:
         The file that `fsl-async backup` wrote, with the folder of bulk that it wrote beside it; they are not changed.
+    has_run:
+        Whether the server has run since the copy was made, where there is no mark; on a terminal you are asked.
     task:
         The name of the task whose store is made; needed where the server has several.
     """
@@ -90,7 +104,7 @@ def restore(config: Path, copy: Path, *, task: str = "", form: FormatFlag = "tex
         from parties.settings.host_file import task_settings
 
         with leaving_nothing_behind():
-            made = copies.restore(task_settings(config, task), copy, time.time())
+            made = copies.restore(task_settings(config, task), copy, time.time(), partial(_require_rest, has_run))
         report.result(
             _restored(made, copy),
             {
@@ -105,6 +119,32 @@ def restore(config: Path, copy: Path, *, task: str = "", form: FormatFlag = "tex
     return run_plainly(report, work)
 
 
+def _require_rest(has_run: str | None, standing: Progress) -> None:
+    """Let a server go on from a copy only where a person says that it has not run since.
+
+    Raises:
+        MisuseError: nobody is there to be asked.
+        StorageError: it has run, or nobody knows.
+    """
+    name, last = f"S{standing.server}", standing.settled
+    if has_run is None and sys.stdin.isatty():
+        print(f"There is no mark. Has {name} run since the copy was made, after round {last}?", file=sys.stderr)
+        has_run = input("no, yes or unknown: ").strip()
+    if has_run not in ("no", "yes", "unknown"):
+        raise MisuseError(
+            f"no mark tells whether {name} has run since the copy was made, after round {last}; nothing is restored. "
+            "Say --has-run no, or yes, if you know it; unknown, if nobody does"
+        )
+    if has_run != "no":
+        raise StorageError(
+            f"nothing is restored: {name} may have run since, and a second answer to a round could expose a client. "
+            f"Begin anew on both servers, as docs/operations.md says. What ends: every round after {last}, whose "
+            "clients train anew; sessions, clients' state files, and who enrolled with a token; what is spent of the "
+            "privacy budget, and evidence. What stays: keys, lists, the task, and the model: that of the last round, "
+            f"or that after round {last} in the copy"
+        )
+
+
 def _restored(made: Restored, copy: Path) -> str:
     name = f"S{made.server}"
     until = f"after round {made.settled}" if made.settled else "before its first round is over"
@@ -114,8 +154,8 @@ def _restored(made: Restored, copy: Path) -> str:
     return "\n".join(
         [
             first,
-            f"It is not known what {name} has done since. If it has run since, do not start it: begin anew on both "
-            "servers, as docs/operations.md says.",
+            f"You said that {name} has not run since. If it has, do not start it: begin anew on both servers, as "
+            "docs/operations.md says.",
             f"When it is started, {name} aborts the round that the copy had begun, unless it had committed to its "
             "share there; assume that the other server knows that round's sum.",
         ]

@@ -1,4 +1,4 @@
-"""`preflight`: whether a party can start, and what must be repaired first."""
+"""`preflight` and `doctor`: whether a party can start, what must be repaired first; what lies in a server's folder."""
 
 from __future__ import annotations
 
@@ -30,6 +30,29 @@ def preflight(config: Path, *, form: FormatFlag = "text") -> int:
 
         findings.extend(await checks.preflight(config))
         report.result(_table(config, findings), {"passed": checks.passed(findings), "findings": _plain(findings)})
+
+    return run(report, work) or next((finding.code for finding in findings if finding.code), ExitCode.OK)
+
+
+def doctor(folder: Path, *, form: FormatFlag = "text") -> int:
+    """Say what lies in a server's folder, what belongs to what, and what a start would say. Nothing is changed.
+
+    The exit code is 0 if nothing is wrong, otherwise the code with which a server ends because of the first thing.
+
+    Parameters
+    ----------
+    folder:
+        The folder with the server's TOML file, or that file.
+    """
+    report = Report("doctor", form)
+    findings: list[Finding] = []
+
+    async def work() -> None:
+        from parties.commands import doctor as examining
+
+        findings.extend(await examining.doctor(folder))
+        passed = not any(finding.code for finding in findings)
+        report.result(_table(folder, findings), {"passed": passed, "findings": _plain(findings)})
 
     return run(report, work) or next((finding.code for finding in findings if finding.code), ExitCode.OK)
 

@@ -13,9 +13,9 @@ makes one of it, and only where that is known to be harmless:
 - The mark that still lies beside the old store's place says that the server has done nothing since: the server resumes
   as if nothing had happened.
 - The mark says that the server has done something since, or belongs to another store: refused.
-- There is no mark any more (another disk, another host): the operator is responsible. The server aborts the round that
-  was running or being tossed for in the copy, unless it had committed to its share there, because then the sum is
-  fixed. So no second sum of a round is opened with this server's help.
+- There is no mark any more (another disk, another host): the operator is asked, and answers for it. The server aborts
+  the round that was running or being tossed for in the copy, unless it had committed to its share there, because then
+  the sum is fixed. So no second sum of a round is opened with this server's help.
 
 The store itself remembers that it was restored.
 
@@ -26,6 +26,7 @@ store never refers to what is not there yet. What lies at that place already sta
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,13 +168,15 @@ class Restored:
     newest: bool
 
 
-def restore(file: ServerFile, copy: Path, now: float) -> Restored:
+def restore(file: ServerFile, copy: Path, now: float, answered: Callable[[Progress], None]) -> Restored:
     """Make a server's store from a copy; the copy is not changed.
 
     Args:
         file: the server's own file.
         copy: the file that `backup` wrote, or a store that was copied by hand while its server was stopped.
         now: seconds since 1970.
+        answered: called where no mark says whether the server has run since the copy was made; raises what `restore`
+            is to raise unless somebody knows that it has not.
 
     Raises:
         MisuseError: the store is in memory, or the copy does not exist.
@@ -188,12 +191,12 @@ def restore(file: ServerFile, copy: Path, now: float) -> Restored:
         raise MisuseError(f"{copy} {what}; name what `fsl-async backup` wrote")
     try:
         with sole_use(place):
-            return _restore(file, place, copy, now)
+            return _restore(file, place, copy, now, answered)
     except InUseError as error:
         raise InUseError(f"{error}; nothing is restored while a server runs") from error
 
 
-def _restore(file: ServerFile, place: Path, copy: Path, now: float) -> Restored:
+def _restore(file: ServerFile, place: Path, copy: Path, now: float, answered: Callable[[Progress], None]) -> Restored:
     _refuse_occupied(place, copy)
     standing, begun, then = _read(copy)
     if standing.server != file.server:
@@ -201,6 +204,8 @@ def _restore(file: ServerFile, place: Path, copy: Path, now: float) -> Restored:
             f"{copy} is a store of S{standing.server}, and {place} is to be S{file.server}'s; name its own copy"
         )
     newest = _is_newest(place, copy, then)
+    if not newest:
+        answered(standing)
     blobs, copied = file.blobs_folder, blobs_beside(copy)
     if blobs is not None and copied.is_dir():
         copy_folder(copied, blobs)

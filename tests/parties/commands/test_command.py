@@ -45,7 +45,7 @@ def run(in_process, monkeypatch, tmp_path):
 
 def test_the_commands_are_these():
     assert [" ".join(words) for words in COMMANDS] == [
-        "backup", "bench", "clients add", "clients list", "clients revoke", "demo", "enrol",
+        "backup", "bench", "clients add", "clients list", "clients revoke", "demo", "doctor", "enrol",
         "keygen", "log-level", "outcome", "peers add", "peers list", "peers revoke", "plan", "preflight",
         "restore", "resume", "retrieve",
         "rounds abort", "rounds close", "rounds draw", "rounds list", "rounds show", "scheduler", "serve", "status",
@@ -155,6 +155,7 @@ LONG = "x" * 300  # the system refuses to look for it, as it does in a folder of
         ["backup", "S0.toml", LONG],
         ["backup", "S0.toml", "new"],
         ["clients", "list", "S0.toml", "--enrolled"],
+        ["doctor", "S0.toml"],
         ["enrol", LONG, "task.toml"],
         ["keygen", LONG],
         ["outcome", "anna.toml"],

@@ -26,6 +26,9 @@ from parties.storage.store import DiskFullError
 from tests.support.shop import Basket, deploy, model
 
 NAMES = ("anna", "ben")
+RESTED = ("--has-run", "no")
+"""What only a person knows where there is no mark."""
+
 WAITS = 60
 """Seconds for a round of real servers."""
 
@@ -289,13 +292,39 @@ async def take_part_and_end(folder: Path) -> None:
         await settled(servers, 1)
 
 
+@pytest.mark.parametrize(
+    ("typed", "words", "code", "told"),
+    [
+        ("", (), ExitCode.MISUSE, "Say --has-run no, or yes"),
+        ("", ("--has-run", "yes"), ExitCode.STORAGE, "What ends: every round after 1"),
+        ("", ("--has-run", "unknown"), ExitCode.STORAGE, "What stays: keys"),
+        ("no", (), ExitCode.OK, "Has S0 run since the copy was made, after round 1?"),
+        ("unknown", (), ExitCode.STORAGE, "Begin anew on both servers"),
+        ("perhaps", (), ExitCode.MISUSE, "nothing is restored"),
+    ],
+)
+def test_without_a_mark_whoever_knows_is_asked_whether_the_server_has_run(
+    typed, words, code, told, folder, run, monkeypatch
+):
+    trio.run(one_round, folder, 1)
+    assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
+    put_aside(folder, 0, mark=True)
+    if typed:
+        monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+        monkeypatch.setattr("builtins.input", lambda prompt: typed)
+    ended, said, error = run("restore", "S0.toml", "copy.sqlite", *words)
+    assert ended == code
+    assert told in error + str(said)
+    assert (folder / "S0.sqlite").exists() == (code == ExitCode.OK)
+
+
 @pytest.mark.parametrize("twice", [False, True])
 def test_without_its_mark_a_restored_server_gives_up_the_round_that_was_on(folder, run, twice):
     """Another sum of it may have been opened; the next round is a new one."""
     trio.run(half_a_round, folder)
     assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
     put_aside(folder, 0, mark=True)
-    code, out, _ = run("restore", "S0.toml", "copy.sqlite", form="text")
+    code, out, _ = run("restore", "S0.toml", "copy.sqlite", *RESTED, form="text")
     assert code == ExitCode.OK
     assert "aborts the round that the copy had begun" in out
     if twice:  # of the store itself, beside which there is a mark by now
@@ -344,7 +373,7 @@ def test_without_its_mark_a_restored_server_gives_up_the_round_that_it_was_tossi
     trio.run(half_a_toss)
     assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
     put_aside(folder, 0, mark=True)
-    assert run("restore", "S0.toml", "copy.sqlite")[0] == ExitCode.OK
+    assert run("restore", "S0.toml", "copy.sqlite", *RESTED)[0] == ExitCode.OK
     trio.run(goes_on)
 
 
@@ -352,7 +381,7 @@ def test_a_store_without_its_mark_is_made_one_where_it_lies(folder, run):
     trio.run(one_round, folder, 1)
     (folder / "S0.sqlite.mark").unlink()
     assert "has no mark beside it" in trio.run(refused_at_start, folder)
-    code, said, _ = run("restore", "S0.toml", "S0.sqlite")
+    code, said, _ = run("restore", "S0.toml", "S0.sqlite", *RESTED)
     assert (code, said["result"]["newest"]) == (ExitCode.OK, False)
 
     async def one_more() -> None:
@@ -382,7 +411,7 @@ def test_what_is_restored_is_the_servers_own_and_overwrites_nothing(number, fold
     assert code == ExitCode.STORAGE
     assert "S0.sqlite exists; put it aside first" in said["error"]["message"]
     put_aside(folder, 0, mark=True)
-    code, said, _ = run("restore", "S0.toml", "copy.sqlite")
+    code, said, _ = run("restore", "S0.toml", "copy.sqlite", *RESTED)
     assert (code == ExitCode.OK) == (number == "0")
     assert number == "0" or "is a store of S1" in said["error"]["message"]
     code, said, _ = run("restore", "S0.toml", "nowhere.sqlite")

@@ -98,6 +98,15 @@ def _(site: Terminals) -> None:
     site.type("s0", "cp old/s0.sqlite s0.sqlite; fsl-async serve s0.toml", code=6)
 
 
+@scenario("What lies in a folder")
+def _(site: Terminals) -> None:
+    site.serve()
+    site.round(1, "alice", "bob")
+    carry_out(site, "What lies in a folder")
+    site.round(2, "alice", "bob")
+    site.type("s0", f"{BOTH_STOP}; mv s0.sqlite elsewhere.sqlite; fsl-async doctor .", code=6)
+
+
 def take_the_guides_files(site: Terminals) -> None:
     """Both servers have the files of docs/deploy.md as they stand there, but for the ports."""
     for step in steps((ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")):

@@ -883,6 +883,9 @@ GUARDS: dict[str, list[Guard]] = {
             "undecided = client.pending",
         )
     ],
+    "parties/commands/copies.py": [
+        Guard("without a mark nothing is restored unless somebody knows", 'if has_run != "no":', BACKUP),
+    ],
     "parties/deployment/backup.py": [
         Guard("no older copy is restored", "if last.transactions > then.transactions:", BACKUP),
         Guard(
