@@ -31,7 +31,7 @@ FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_asyn
 	touch $@
 
 .venv/demo: .venv/python pyproject.toml constraints.txt
-	$(PIP) --no-compile --editable .
+	$(PIP) --no-compile --editable .[server]
 	$(BYTECODE)
 	touch $@
 
@@ -50,7 +50,7 @@ FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_asyn
 	touch $@
 
 .venv/docs: .venv/demo
-	$(PIP) --editable .[docs]
+	$(PIP) --editable .[server,docs]
 	touch $@
 
 .venv/learn: .venv/test
@@ -58,17 +58,17 @@ FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_asyn
 	touch $@
 
 .venv/bench: .venv/demo
-	$(PIP) --editable .[plot]
+	$(PIP) --editable .[server,plot]
 	touch $@
 
 .venv/paper: .venv/demo
-	$(PIP) --editable .[torch,plot]
+	$(PIP) --editable .[server,torch,plot]
 	touch $@
 
 # Flower's environment goes without constraints.txt: it requires older releases of what is pinned there.
 .venv-flower/ready: pyproject.toml
 	$(PYTHON) -m venv .venv-flower
-	.venv-flower/bin/pip --disable-pip-version-check --quiet install --editable .[flower] flwr==1.41.0 torch==2.13.0 \
+	.venv-flower/bin/pip --disable-pip-version-check --quiet install --editable .[server,flower] flwr==1.41.0 torch==2.13.0 \
 		pytest pytest-timeout pytest-trio pytest-xdist hypothesis
 	touch $@
 

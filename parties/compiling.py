@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO, TypeVar
 
+from fsl_async import kernels
+
 _log = logging.getLogger("parties.kernels")
 _one_at_a_time = threading.Lock()
 
@@ -27,8 +29,9 @@ NOTICE = "compiling kernels, once: this takes a while now, and later runs load t
 
 def watched(work: Callable[[], ResultT]) -> ResultT:
     """Do something that may call kernels."""
-    with _one_at_a_time:
-        _watch()
+    if kernels.compiles():
+        with _one_at_a_time:
+            _watch()
     return work()
 
 

@@ -1,4 +1,4 @@
-"""Compiled kernels: AES, distributed point functions, and rows in and out of segments.
+"""What a round computes with: AES, distributed point functions, and rows in and out of segments.
 
 The compiler behind them takes half a second to import, which a command that computes nothing should not pay for: a
 name's module is imported when the name is first used.
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fsl_async.kernels.gaussian import NOISE_CHUNK as NOISE_CHUNK, discrete_gaussian as discrete_gaussian
     from fsl_async.kernels.bounds.combination import combine as combine
     from fsl_async.kernels.bounds.projection import project as project
+    from fsl_async.kernels.lane import compiles as compiles
     from fsl_async.kernels.rows.cuckoo import Placement as Placement, place as place
     from fsl_async.kernels.rows.permutation import Permutation as Permutation
     from fsl_async.kernels.rows.segments import (
@@ -30,11 +31,17 @@ if TYPE_CHECKING:
         permuted_model as permuted_model,
         select_rows as select_rows,
     )
-    from fsl_async.kernels.rows.shelves import tag_words as tag_words
+    from fsl_async.kernels.rows.tagging import tag_words as tag_words
     from fsl_async.kernels.rows.tagging import answers_match as answers_match, finish_tags as finish_tags
     from fsl_async.kernels.selftest import KernelFaultError as KernelFaultError
     from fsl_async.kernels.simd.isa import Keys as Keys, isa_names as isa_names
     from fsl_async.kernels.trees.answering import answer_tagged as answer_tagged
+    from fsl_async.kernels.trees.arguments import (
+        GROUP as GROUP,
+        NO_TOTALS as NO_TOTALS,
+        AskedTotals as AskedTotals,
+        Totals as Totals,
+    )
     from fsl_async.kernels.trees.evaluation import (
         Evaluation as Evaluation,
         OnRange as OnRange,
@@ -53,12 +60,10 @@ if TYPE_CHECKING:
         make_select_hints as make_select_hints,
         tag_corrections as tag_corrections,
     )
-    from fsl_async.kernels.trees.totals import NO_TOTALS as NO_TOTALS, AskedTotals as AskedTotals, Totals as Totals
     from fsl_async.kernels.trees.union_evaluation import (
         Places as Places,
         choose_places as choose_places,
         places_adder as places_adder,
     )
-    from fsl_async.kernels.trees.walk import GROUP as GROUP
 else:
     __all__, __getattr__, __dir__ = lazy(__name__, __file__)

@@ -10,12 +10,10 @@ import numpy as np
 
 from fsl_async.errors import MisuseError
 from fsl_async.kernels.arrays import Blocks, blocks_in
+from fsl_async.kernels.lane import active, passes_of
 from fsl_async.kernels.selftest import check_isa
-from fsl_async.kernels.simd.isa import Isa, Keys, find_isa, isa_names, schedule
+from fsl_async.kernels.simd.isa import Keys, find_isa, isa_names, schedule
 from fsl_async.kernels.simd.vectors import lanes
-from fsl_async.kernels.trees.passes import encrypt_row, hash_row
-
-_active: list[Isa] = []
 
 
 def select_isa(name: str | None = None) -> str:
@@ -32,13 +30,13 @@ def select_isa(name: str | None = None) -> str:
     """
     isa = find_isa(isa_names()[0] if name is None else name)
     check_isa(isa)
-    _active[:] = [isa]
+    active[:] = [isa]
     return isa.name
 
 
 def active_isa() -> str:
     """The instruction set of new key schedules, chosen now if it has not been."""
-    return _active[0].name if _active else select_isa()
+    return active[0].name if active else select_isa()
 
 
 def key_schedule(key: bytes) -> Keys:
@@ -48,20 +46,20 @@ def key_schedule(key: bytes) -> Keys:
         MisuseError: if the key is not 16 bytes.
     """
     active_isa()
-    return schedule(_active[0], key)
+    return schedule(active[0], key)
 
 
 def encrypt_blocks(keys: Keys, blocks: Blocks) -> Blocks:
     """AES-128 of every block: uint64 (n, 2) in and out."""
     row = _padded(keys, blocks_in("blocks", blocks))
-    encrypt_row(keys, row)
+    passes_of(keys).encrypt_row(keys, row)
     return row[: len(blocks)]
 
 
 def hash_blocks(keys: Keys, blocks: Blocks) -> Blocks:
     """H(x) = AES(σ(x)) ^ σ(x) of every block (design §5): uint64 (n, 2) in and out."""
     row = _padded(keys, blocks_in("blocks", blocks))
-    hash_row(keys, row)
+    passes_of(keys).hash_row(keys, row)
     return row[: len(blocks)]
 
 
@@ -79,7 +77,7 @@ def keystream(key: bytes, nonce: int, count: int, first: int = 0) -> Blocks:
     row = _row(keys, count)
     row[:, 0] = np.arange(len(row), dtype=np.uint64) + np.uint64(first)
     row[:, 1] = nonce
-    encrypt_row(keys, row)
+    passes_of(keys).encrypt_row(keys, row)
     return row[:count]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+import numpy.typing as npt
 
 from fsl_async.kernels.aes import active_isa
 from fsl_async.kernels.rows.shelves import RUN, multiply_rows, products_of_words, shelf_of
@@ -16,6 +17,9 @@ from fsl_async.kernels.selftest import KernelFaultError
 from fsl_async.kernels.simd.carryless import Multiplier, Unit, unit_for
 from fsl_async.kernels.simd.isa import Isa, Keys, find_isa, isa_of, processor_features, schedule
 from fsl_async.kernels.trees.passes import multiply_row
+
+Words = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
 
 ROW_BYTES = (71, 38, 21, 12, 3, 2, 1)
 ROWS = 3
@@ -43,6 +47,17 @@ def multiplier_of(keys: Keys) -> Multiplier:
         KernelFaultError: if it multiplies wrongly on this machine.
     """
     return _checked(isa_of(type(keys)))
+
+
+def sum_products(keys: Words, rows: Bytes) -> Words:
+    """The sum of keys times rows, (n,) and (n, row_bytes), word by word and not reduced: (words, 2)."""
+    shelf = shelf_of(rows, len(rows))
+    leaves = np.zeros((len(rows) + RUN, 2), dtype=np.uint64)
+    leaves[: len(rows), 1] = keys
+    sums = np.zeros(2 * shelf.words, dtype=np.uint64)
+    multiply_rows(active_multiplier(), shelf, leaves, sums)
+    total: Words = sums.reshape(-1, 2)[products_of_words(rows.shape[1])]
+    return total
 
 
 def _checked(isa: Isa) -> Multiplier:

@@ -15,12 +15,10 @@ import numpy.typing as npt
 
 from fsl_async.errors import FslError
 from fsl_async.kernels.arrays import Blocks
+from fsl_async.kernels.lane import passes_of
 from fsl_async.kernels.simd.isa import Isa, Keys, schedule
 from fsl_async.kernels.simd.vectors import lanes
-from fsl_async.kernels.trees.evaluation_kernels import Span, leaves_of
-from fsl_async.kernels.trees.generation_kernels import Pair, grow_pairs
-from fsl_async.kernels.trees.passes import encrypt_row
-from fsl_async.kernels.trees.walk import Trees
+from fsl_async.kernels.trees.arguments import Pair, Span, Trees
 
 TREES, DEPTH = 3, 3
 PLAIN = bytes.fromhex("00112233445566778899aabbccddeeff")
@@ -53,14 +51,14 @@ def check_isa(isa: Isa) -> None:
 
 def _fips_block(keys: Keys) -> bytes:
     row = np.tile(np.frombuffer(PLAIN, dtype=np.uint64), (lanes(keys), 1))
-    encrypt_row(keys, row)
+    passes_of(keys).encrypt_row(keys, row)
     return bytes(row[-1].tobytes())
 
 
 def _leaves_digest(keys: Keys) -> str:
     roots = Pair(_roots(0), _roots(1))
     words = np.empty((DEPTH, TREES, 2), dtype=np.uint64)
-    grow_pairs(keys, _constant(np.array([0, 5, 7], dtype=np.uint32)), roots, words)
+    passes_of(keys).grow_pairs(keys, _constant(np.array([0, 5, 7], dtype=np.uint32)), roots, words)
     leaves = np.empty((2**DEPTH, 2, TREES, 2), dtype=np.uint64)
     for server in (0, 1):
         leaves[:, server] = _leaves(Trees(keys, _constant(_roots(server)), _constant(words)))
@@ -70,7 +68,9 @@ def _leaves_digest(keys: Keys) -> str:
 def _leaves(trees: Trees) -> Blocks:
     """Every leaf of every tree: shape (leaves, trees, 2)."""
     leaves = np.empty((2**DEPTH, TREES, 2), dtype=np.uint64)
-    leaves_of(trees, Span(0, 0, TREES, len(leaves)), _constant(np.arange(len(leaves), dtype=np.uint32)), leaves)
+    passes_of(trees.keys).leaves_of(
+        trees, Span(0, 0, TREES, len(leaves)), _constant(np.arange(len(leaves), dtype=np.uint32)), leaves
+    )
     return leaves
 
 

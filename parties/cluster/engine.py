@@ -18,6 +18,7 @@ import trio
 from fsl_async import kernels
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.foreign_text import printable
+from fsl_async.kernels.simd.isa import PLAIN
 from fsl_async.protocols.partials import PartialSum, Settled, Worker
 from fsl_async.randomness import Randomness
 from fsl_async.server.retrieval import joined, layout_of
@@ -27,7 +28,7 @@ from parties.cluster.cluster import Cluster, Reply, WorkerLostError
 from parties.cluster.laying_out import LayingOut
 from parties.cluster.orders import AnsweredReport, AnswerOrder, Brief, ModelBlock, StoredQuery, decoded, sealed
 from parties.cluster.partial_sum import ClusterSum, Naming, Pace
-from parties.cluster.worker_pool import PORTABLE, PooledWorker, WorkerPool
+from parties.cluster.worker_pool import PooledWorker, WorkerPool
 from parties.compute import ComputeLane
 from parties.events import Observer
 from parties.outcome import Model
@@ -240,7 +241,7 @@ class ClusterEngine(Engine):
     async def run(self, observe: Observer) -> None:
         """See `Engine.run`."""
         self._pool.observe = observe
-        self._pool.takes_portable = await self._lane.run(kernels.active_isa) == PORTABLE
+        self._pool.takes_plain = await self._lane.run(kernels.active_isa) == PLAIN.name
         await self._pool.run()
 
     def sum(self, work: RoundWork) -> RoundSum:

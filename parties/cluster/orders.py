@@ -195,7 +195,7 @@ class HelloReport(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         release: the release of the software.
-        isa: the instruction set of its kernels; "portable" where there is no AES.
+        isa: the instruction set of its kernels; "plain" where none are compiled.
         key: the public key to which orders are sealed.
         owner: whose blobs it has (`parties.deployment.blobs.blobs_owner`).
         threads: with how many it computes.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import trio
 
 from fsl_async.errors import MisuseError
+from fsl_async.kernels.simd.isa import PLAIN
 from parties.cluster.cluster import Cluster, ClusterAwayError, Members, Reply, WorkerLostError
 from parties.cluster.orders import HelloReport, decoded
 from parties.concurrency import RecurringEvent
@@ -23,8 +24,6 @@ _log = logging.getLogger("parties.cluster")
 
 PAUSE = 2.0
 """Seconds until a cluster that is away, or a worker that has failed, is tried again."""
-
-PORTABLE = "portable"
 
 
 @dataclass(frozen=True)
@@ -59,14 +58,14 @@ class Listener:
     lost: Callable[[str], None]
 
 
-def unfit(report: HelloReport, release: str, owner: bytes, *, takes_portable: bool) -> str:
+def unfit(report: HelloReport, release: str, owner: bytes, *, takes_plain: bool) -> str:
     """Why a worker cannot be used by a server of that release, with those blobs; empty if it can."""
     if report.release != release:
         return f"it has release {report.release}, and this server {release}; install the same on both"
     if report.owner != owner:
         return "it has the blobs of another server or task; start it with this server's file"
-    if report.isa == PORTABLE and not takes_portable:
-        return "its processor has no AES instructions, and it would take a hundred times as long"
+    if report.isa == PLAIN.name and not takes_plain:
+        return "it has no compiled kernels, and would take ten times as long or more; install numba there"
     return ""
 
 
@@ -81,7 +80,7 @@ class WorkerPool:
     Attributes:
         observe: hears of what an operator should look at.
         connected: whether the cluster is connected.
-        takes_portable: whether kernels without AES are taken, because the server has no others.
+        takes_plain: whether workers without compiled kernels are taken, because the server has none either.
         workers: the workers that are used, by name.
     """
 
@@ -91,7 +90,7 @@ class WorkerPool:
         self._cluster = cluster
         self._owner = owner
         self._release = release
-        self.takes_portable = False
+        self.takes_plain = False
         self.observe: Observer = unobserved
         self._members: Members = {}
         self._refused: set[str] = set()
@@ -185,7 +184,7 @@ class WorkerPool:
     def _judge(self, name: str, report: HelloReport) -> None:
         if name not in self._members:
             return
-        if wrong := unfit(report, self._release, self._owner, takes_portable=self.takes_portable):
+        if wrong := unfit(report, self._release, self._owner, takes_plain=self.takes_plain):
             self._refuse(name, wrong)
             return
         pooled = self.workers[name] = PooledWorker(

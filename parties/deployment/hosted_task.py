@@ -23,10 +23,12 @@ from typing import Literal, TypeAlias, assert_never
 import msgspec
 import trio
 
+from fsl_async import kernels
 from fsl_async.errors import FslError, MisuseError, StorageError, leaves
 from fsl_async.foreign_text import printable
 from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
+from parties.deployment.leaf_rate import measured_leaves, too_large
 from parties.deployment.process_memory import give_back_code, room_for_parts
 from parties.deployment.round_files import RoundFiles
 from parties.deployment.server import server_setup
@@ -201,6 +203,8 @@ class HostedTask:
         self._kept = 0
         self._watched = list(_watched(self.file, server.setup.task.digest(), server.enrolment, self.observer))
         self._warn_of_memory()
+        if not kernels.compiles() and (warning := too_large(server.setup.task, measured_leaves())):
+            self.warn("compiler", warning)
         RoundFiles(self.file).prepare(server.setup.task)
         try:
             async with trio.open_nursery() as nursery:

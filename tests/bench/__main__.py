@@ -65,7 +65,7 @@ def of_this_machine(
     threads:
         The number of threads; by default 1, and in a round one for each core.
     isa:
-        The instruction set: vaes512, vaes256, aesni, armv8 or portable; by default the fastest that this machine has.
+        The instruction set: vaes512, vaes256, aesni, armv8 or plain; by default the fastest that this machine has.
     write:
         With `all`: the folder to write a README.md with all figures into, and plots.
     only:

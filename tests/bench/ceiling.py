@@ -16,9 +16,9 @@ from fsl_async.kernels.multiplying import multiplier_of
 from fsl_async.kernels.simd.isa import Keys
 from fsl_async.kernels.simd.lowering import compiled
 from fsl_async.kernels.simd.vectors import hash_vector, lanes, load, store
-from fsl_async.kernels.trees.evaluation_kernels import Span
-from fsl_async.kernels.trees.passes import TagCheck, prove_leaf
-from fsl_async.kernels.trees.walk import GROUP, Trees, climb, new_group, new_row, padded, plant, take
+from fsl_async.kernels.trees.arguments import GROUP, Span, TagCheck, Trees
+from fsl_async.kernels.trees.passes import prove_leaf
+from fsl_async.kernels.trees.walk import climb, new_group, new_row, padded, plant, take
 from fsl_async.server.slicing import tree_of
 from fsl_async.wire.public_part import ForestKey
 from parties.commands.bench.machine import run_all

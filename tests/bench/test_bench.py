@@ -90,7 +90,7 @@ def test_a_selection_that_is_not_given_stays_as_large_a_part() -> None:
 
 
 def test_an_instruction_set_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = run(f"generate {SIZES} --isa portable", capsys)
+    code, said = run(f"generate {SIZES} --isa plain", capsys)
     assert code == ExitCode.OK
     assert said["results"]
 

@@ -12,7 +12,7 @@ from fsl_async.config import BlockModel, RoundConfig, ServerKeys
 from fsl_async.derivation import expansion_keys, forest_roots
 from fsl_async.errors import MisuseError
 from fsl_async.geometry import geometry_of
-from fsl_async.kernels.rows import segments
+from fsl_async.kernels.rows import segment_kernels
 from fsl_async.kernels.trees.union_evaluation import GROUP
 from fsl_async.randomness import SeededSource
 from fsl_async.union import pack_union, unpack_union
@@ -90,7 +90,7 @@ def test_the_fold_finds_every_place(positions, bins):
     planes = -(-positions * 3 // 2)
     leaves = -(-MOST // (positions * bins))
     found, instead = np.empty((2, len(places) + 3), np.int64), np.arange(2 * len(places) + 6).reshape(2, -1)
-    segments._find((leaves, planes, bins, 2), places, positions, 3, found, instead)
+    segment_kernels._find((leaves, planes, bins, 2), places, positions, 3, found, instead)
     for column, place in enumerate(places.tolist()):
         leaf, bin_ = divmod(place // positions, bins)
         plane, element = divmod(place % positions * 3, 2)

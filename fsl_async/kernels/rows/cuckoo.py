@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from fsl_async.errors import MisuseError
+from fsl_async.kernels.lane import passes
 
 Bins: TypeAlias = npt.NDArray[np.uint32]
 Items: TypeAlias = npt.NDArray[np.int32]
+Flat: TypeAlias = Any
+"""One-dimensional integers: arrays where the walk is compiled, lists where it is not."""
 
 SEGMENTS = 3
 MOST_BINS = 2**31 // SEGMENTS
@@ -68,7 +70,7 @@ def place(bins_of: Bins, bins: int, seed: bytes) -> Placement:
     choices = np.ascontiguousarray(bins_of + np.arange(SEGMENTS, dtype=np.uint32) * np.uint32(bins))
     rows_of_bin = np.full(SEGMENTS * bins, EMPTY, dtype=np.int32)
     unplaced = np.empty(len(bins_of), dtype=np.int32)
-    count = _place_all(choices, rows_of_bin, unplaced, _generator_state(seed))
+    count = passes().place_all(choices, rows_of_bin, unplaced, _generator_state(seed))
     return Placement(rows_of_bin, unplaced[:count].copy())
 
 
@@ -78,8 +80,7 @@ def _generator_state(seed: bytes) -> int:
     return int.from_bytes(digest, "little") or 1
 
 
-@njit(cache=True, nogil=True)
-def _walk(choices: Bins, rows_of_bin: Items, row: int, state: int) -> tuple[int, int]:
+def walk(choices: Flat, rows_of_bin: Flat, row: int, state: int) -> tuple[int, int]:
     """Walk from `row` for at most WALK_STEPS: the row left in hand, or EMPTY, and the generator's new state.
 
     The generator is xorshift32 (Marsaglia 2003), kept in a signed 64-bit integer.
@@ -89,22 +90,21 @@ def _walk(choices: Bins, rows_of_bin: Items, row: int, state: int) -> tuple[int,
         state ^= (state << 13) & 0xFFFFFFFF
         state ^= state >> 17
         state ^= (state << 5) & 0xFFFFFFFF
-        first = (state * SEGMENTS) >> 32
-        for turn in range(SEGMENTS):
-            choice = choices[row, (first + turn) % SEGMENTS]
+        own, first = row * SEGMENTS, (state * SEGMENTS) >> 32
+        for turn in range(first, first + SEGMENTS):
+            choice = choices[own + turn % SEGMENTS]
             if rows_of_bin[choice] == EMPTY:
                 rows_of_bin[choice] = row
                 return EMPTY, state
-        choice = choices[row, first]
+        choice = choices[own + first]
         if choice == came_from:
-            choice = choices[row, (first + 1 + (state & 1)) % SEGMENTS]
+            choice = choices[own + (first + 1 + (state & 1)) % SEGMENTS]
         row, rows_of_bin[choice] = rows_of_bin[choice], row
         came_from = choice
     return row, state
 
 
-@njit(cache=True, nogil=True)
-def _augment(choices: Bins, rows_of_bin: Items, row: int, parent: Items, queue: Items) -> bool:
+def augment(choices: Flat, rows_of_bin: Flat, row: int, parent: Flat, queue: Flat) -> bool:
     """Place `row` by the shortest chain of moves to a free bin; False, and nothing moved, if there is none.
 
     `parent` says from which bin's row a bin was reached, ROOT for the choices of `row`; it is UNSEEN throughout
@@ -114,7 +114,7 @@ def _augment(choices: Bins, rows_of_bin: Items, row: int, parent: Items, queue: 
     bin_, occupant, free = ROOT, row, EMPTY
     while free == EMPTY:
         for turn in range(SEGMENTS):
-            choice = int(choices[occupant, turn])
+            choice = int(choices[occupant * SEGMENTS + turn])
             if parent[choice] == UNSEEN:
                 parent[choice] = bin_
                 queue[length] = choice
@@ -137,15 +137,16 @@ def _augment(choices: Bins, rows_of_bin: Items, row: int, parent: Items, queue: 
     return placed
 
 
-@njit(cache=True, nogil=True)
-def _place_all(choices: Bins, rows_of_bin: Items, unplaced: Items, state: int) -> int:
-    """Place all rows into bins that start EMPTY; how many are left over, and in `unplaced` which."""
-    parent = np.full(len(rows_of_bin), UNSEEN, np.int32)
-    queue = np.empty(len(rows_of_bin), np.int32)
+def place_rows(choices: Flat, rows_of_bin: Flat, unplaced: Flat, scratch: tuple[Flat, Flat], state: int) -> int:
+    """Place all rows into bins that start EMPTY; how many are left over, and in `unplaced` which.
+
+    Of the scratch, an element for every bin each, the first is UNSEEN throughout.
+    """
+    parent, queue = scratch
     left_over = 0
-    for row in range(len(choices)):
-        in_hand, state = _walk(choices, rows_of_bin, row, state)
-        if in_hand != EMPTY and not _augment(choices, rows_of_bin, in_hand, parent, queue):
+    for row in range(len(unplaced)):
+        in_hand, state = walk(choices, rows_of_bin, row, state)
+        if in_hand != EMPTY and not augment(choices, rows_of_bin, in_hand, parent, queue):
             unplaced[left_over] = in_hand
             left_over += 1
     return left_over

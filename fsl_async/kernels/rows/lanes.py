@@ -3,8 +3,8 @@
 A *lane* is the 1, 4, 8 or 64 bytes of a row that one register holds. Rows of other lengths are covered by lanes of
 which the last may overlap the one before. A *group* of queries shares each lane that is loaded: one query, or GROUP.
 
-Each function says in its Python body what its compiled form does. Compiled, it is LLVM code on generic vectors,
-so every processor gets its own instructions; nothing branches or indexes memory by a bit.
+The functions have compiled forms alone: LLVM code on generic vectors, so every processor gets its own instructions;
+nothing branches or indexes memory by a bit. `plain.rows` computes the same.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ def spread(bits: Bytes, masks: Masks) -> None:
 
     A mask has all bits set or none.
     """
-    chosen = np.unpackbits(bits, axis=2, bitorder="little").astype(np.uint32)
-    masks[: bits.shape[1], : chosen.shape[2]] = np.uint32(0xFFFFFFFF) * chosen.transpose(1, 2, 0)
 
 
 def accumulate(tile: Bytes, rows: Bytes, masks: Masks, positions: int) -> None:
@@ -53,20 +51,10 @@ def accumulate(tile: Bytes, rows: Bytes, masks: Masks, positions: int) -> None:
         masks: uint32[≥ leaves, ≥ bins · positions, group].
         positions: p, rows of a bin under one leaf.
     """
-    bins, lanes, _, lane = tile.shape
-    for part in range(lanes):
-        offset = min(part * lane, rows.shape[2] - lane)
-        for place in range(bins * positions):
-            for row, mask in zip(rows[:, place, offset : offset + lane], masks[:, place], strict=False):
-                tile[place // positions, part] ^= row & mask.astype(np.uint8)[:, np.newaxis]
 
 
 def deliver(tile: Bytes, answers: Bytes) -> None:
     """Copy accumulators uint8[bins, lanes, group, lane] to the answers uint8[≤ group, bins, row_bytes] of a group."""
-    lanes, lane = tile.shape[1], tile.shape[3]
-    for part in range(lanes):
-        offset = min(part * lane, answers.shape[2] - lane)
-        answers[:, :, offset : offset + lane] = tile[:, part, : len(answers)].transpose(1, 0, 2)
 
 
 def fetch(array: npt.NDArray[Any], index: int) -> None:

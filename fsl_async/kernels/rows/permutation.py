@@ -19,9 +19,9 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from fsl_async.errors import MisuseError
+from fsl_async.kernels.lane import passes
 
 Positions: TypeAlias = npt.NDArray[np.uint32]
 Rounds: TypeAlias = npt.NDArray[np.uint16]
@@ -29,7 +29,6 @@ Walk: TypeAlias = Callable[[Rounds, int, int, Positions, Positions], None]
 
 ROUNDS = 8
 MOST_ROWS = 2**32
-BATCH = 512
 TABLE_DOMAIN = b"fsl-async permutation rounds v1"
 
 
@@ -65,7 +64,7 @@ class Permutation:
         Raises:
             MisuseError: the array is not one-dimensional uint32, or a value is m or more.
         """
-        return self._apply(_forward, rows)
+        return self._apply(passes().forward, rows)
 
     def inverse(self, positions: Positions) -> Positions:
         """The rows that stand at the given positions: uint32[n], every one below m, to uint32[n].
@@ -73,7 +72,7 @@ class Permutation:
         Raises:
             MisuseError: the array is not one-dimensional uint32, or a value is m or more.
         """
-        return self._apply(_inverse, positions)
+        return self._apply(passes().inverse, positions)
 
     def table(self) -> Positions:
         """P_s of all rows in order, uint32[m]."""
@@ -109,52 +108,3 @@ def _round_tables(key: bytes, segment: int, bits: int) -> Rounds:
     tables[0::2] &= np.uint16((1 << high_bits) - 1)
     tables[1::2] &= np.uint16((1 << low_bits) - 1)
     return tables
-
-
-@njit(cache=True, nogil=True)
-def _forward(rounds: Rounds, low_bits: int, rows: int, values: Positions, moved: Positions) -> None:
-    low_mask = (1 << low_bits) - 1
-    walking = np.empty(BATCH, np.int64)
-    for start in range(0, len(values), BATCH):
-        count = min(BATCH, len(values) - start)
-        for place in range(count):
-            walking[place] = start + place
-            moved[start + place] = values[start + place]
-        while count > 0:
-            still = 0
-            for place in range(count):
-                index = walking[place]
-                high, low = np.int64(moved[index]) >> low_bits, np.int64(moved[index]) & low_mask
-                for turn in range(0, ROUNDS, 2):
-                    high ^= rounds[turn, low]
-                    low ^= rounds[turn + 1, high]
-                value = (high << low_bits) | low
-                moved[index] = value
-                # Without a branch: one that goes either way half the time costs more than the network.
-                walking[still] = index
-                still += int(value >= rows)
-            count = still
-
-
-@njit(cache=True, nogil=True)
-def _inverse(rounds: Rounds, low_bits: int, rows: int, values: Positions, moved: Positions) -> None:
-    low_mask = (1 << low_bits) - 1
-    walking = np.empty(BATCH, np.int64)
-    for start in range(0, len(values), BATCH):
-        count = min(BATCH, len(values) - start)
-        for place in range(count):
-            walking[place] = start + place
-            moved[start + place] = values[start + place]
-        while count > 0:
-            still = 0
-            for place in range(count):
-                index = walking[place]
-                high, low = np.int64(moved[index]) >> low_bits, np.int64(moved[index]) & low_mask
-                for turn in range(ROUNDS - 2, -1, -2):
-                    low ^= rounds[turn + 1, high]
-                    high ^= rounds[turn, low]
-                value = (high << low_bits) | low
-                moved[index] = value
-                walking[still] = index
-                still += int(value >= rows)
-            count = still

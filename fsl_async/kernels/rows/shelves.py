@@ -45,11 +45,6 @@ def shelf_of(table: Bytes, bins: int) -> Shelf:
     return Shelf(flat, bins, row_bytes, pieces, sum(words_of(int(size)) for size in pieces[:, 1]))
 
 
-def tag_words(row_bytes: int) -> int:
-    """The words of a row, and of its block's tag."""
-    return words_of(row_bytes)
-
-
 @cache
 def pieces_of(row_bytes: int) -> npt.NDArray[np.int64]:
     """How a row is cut: first byte and size of every piece, int64 (pieces, 2).
@@ -76,7 +71,7 @@ def pieces_of(row_bytes: int) -> npt.NDArray[np.int64]:
 @cache
 def products_of_words(row_bytes: int) -> npt.NDArray[np.intp]:
     """Where the product of each word of a row stands among the products of its pieces, counted in pairs of words."""
-    places = np.zeros(tag_words(row_bytes), dtype=np.intp)
+    places = np.zeros(words_of(row_bytes), dtype=np.intp)
     done = 0
     for offset, size in pieces_of(row_bytes):
         words = words_of(int(size))

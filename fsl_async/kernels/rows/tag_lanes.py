@@ -4,8 +4,8 @@ A row is cut into *pieces* of 8, 4, 2 or 1 words, of which one may overlap anoth
 counts as a word. Of each piece one pass over the rows loads it, XORs it into its bin's answer if the leaf's lowest bit
 is 1, and adds its products with the leaf's key to two registers.
 
-`absorb` says in its Python body what its compiled form does. Nothing branches or indexes memory by what a leaf or a
-row contains.
+`absorb` has a compiled form alone; `plain.tags` computes the same. Nothing branches or indexes memory by what a leaf or
+a row contains.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numba.extending import intrinsic, overload
 from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.rows.lanes import address_of, cases, loop, prefetch
 from fsl_async.kernels.simd import emit, emit_carryless
-from fsl_async.kernels.simd.carryless import Multiplier, products
+from fsl_async.kernels.simd.carryless import Multiplier
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -91,25 +91,10 @@ def absorb(
         answers: the piece of each tree's answer, side by side; flat, XORed in place.
         sums: the products of the piece's words at even places, then of those at odd places; flat, XORed in place.
     """
-    words = words_of(size)
-    for place, first in zip(places, (rows.first, rows.second), strict=True):
-        keys, chosen = leaves[place : place + count, 1:], leaves[place : place + count, :1] & np.uint64(1)
-        piece = np.zeros((count, words * WORD_BYTES), dtype=np.uint8)
-        for tree in range(count):
-            start = first + tree * rows.pitch
-            piece[tree, :size] = rows.table[start : start + size]
-        values = piece.view(np.uint64)
-        answers[: count * words] ^= (values * chosen).reshape(-1)
-        low, high = products(keys, values)
-        both = np.bitwise_xor.reduce(np.stack([low, high], axis=2), axis=0)
-        sums[: 2 * words] ^= np.concatenate([both[::2], both[1::2]]).reshape(-1)
 
 
 def deliver_piece(size: int, pieces: Words, count: int, answers: Bytes, start: int, offset: int) -> None:
     """Copy a piece of `count` answers, as `absorb` wrote them, to rows of shape (n, row_bytes) from row `start` on."""
-    words = words_of(size)
-    source = pieces[: count * words].view(np.uint8).reshape(count, words * WORD_BYTES)
-    answers[start : start + count, offset : offset + size] = source[:, :size]
 
 
 class KeptKeys(NamedTuple):
@@ -140,11 +125,6 @@ def absorb_kept(
         sums: the first query's, as for `absorb`; flat, XORed in place.
         pitch: words from one query's sums to the next one's.
     """
-    blocks, answers = np.zeros((2 * count, 2), dtype=np.uint64), np.zeros(count * words_of(size), dtype=np.uint64)
-    for query in range(QUERIES):
-        first = kept.first + query * kept.pitch
-        blocks[:count, 1] = kept.keys[first : first + count]
-        absorb(multiplier, size, blocks, (0, count), count, rows, answers, sums[query * pitch :])
 
 
 def words_of(size: int) -> int:

@@ -15,11 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.kernels.arrays import read_only
-from fsl_async.kernels.multiplying import active_multiplier
-from fsl_async.kernels.rows.shelves import RUN, multiply_rows, products_of_words, shelf_of, tag_words
+from fsl_async.kernels.lane import passes
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
+
+WORD_BYTES = 8
+
+
+def tag_words(row_bytes: int) -> int:
+    """The words of a row, and of its block's tag."""
+    return -(-row_bytes // WORD_BYTES)
 
 
 def finish_tags(sums: Words) -> Words:
@@ -63,14 +69,8 @@ def answers_match(keys: Words, answers: tuple[Bytes, Bytes], tags: tuple[Words, 
 
 def _tag_of(keys: Words, rows: Bytes) -> Words:
     """The sum of keys times rows, (n,) and (n, row_bytes), reduced."""
-    count, row_bytes = rows.shape
-    shelf = shelf_of(rows, count)
-    leaves = np.zeros((count + RUN, 2), dtype=np.uint64)
-    leaves[:count, 1] = keys
-    sums = np.zeros(2 * shelf.words, dtype=np.uint64)
-    multiply_rows(active_multiplier(), shelf, leaves, sums)
-    total = sums.reshape(-1, 2)[products_of_words(row_bytes)]
-    return reduced(total[:, 0], total[:, 1])
+    sums = passes().sum_products(keys, rows)
+    return reduced(sums[:, 0], sums[:, 1])
 
 
 def reduced(low: Words, high: Words) -> Words:

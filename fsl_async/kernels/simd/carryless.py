@@ -1,8 +1,8 @@
 """Multipliers: the ways to compute carry-less products of words, and which of them goes with an instruction set.
 
 A processor may have wide AES and no wide multiplication, so a multiplier is chosen by features of its own; but no
-wider than the instruction set's registers, and the portable set multiplies portably. As for keys, every multiplier has
-a class of its own, and the class of the argument is the choice: kernels are written once and compiled for each.
+wider than the instruction set's registers. As for keys, every multiplier has a class of its own, and the class of the
+argument is the choice: kernels are written once and compiled for each.
 """
 
 from __future__ import annotations
@@ -10,12 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from fsl_async.kernels.simd.isa import Isa, PortableKeys
-
-Words = npt.NDArray[np.uint64]
+from fsl_async.kernels.simd.isa import Isa
 
 
 class Vpclmul512(NamedTuple):
@@ -42,13 +37,13 @@ class Pmull(NamedTuple):
     words: int
 
 
-class PortableProducts(NamedTuple):
-    """Integer multiplications of words with holes, any processor; the field is the words of a register."""
+class PlainProducts(NamedTuple):
+    """NumPy's, in the other lane."""
 
     words: int
 
 
-Multiplier = Vpclmul512 | Vpclmul256 | Pclmul | Pmull | PortableProducts
+Multiplier = Vpclmul512 | Vpclmul256 | Pclmul | Pmull | PlainProducts
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +67,9 @@ UNITS = (
     Unit("vpclmul256", frozenset({"x86_64", "pclmul", "vpclmulqdq", "avx2"}), Vpclmul256(4)),
     Unit("pclmul", frozenset({"x86_64", "pclmul"}), Pclmul(2)),
     Unit("pmull", frozenset({"aarch64", "aes"}), Pmull(2)),
-    Unit("portable", frozenset(), PortableProducts(1)),
 )
 
 
 def unit_for(isa: Isa, features: frozenset[str]) -> Unit:
     """The widest unit of a processor that is no wider than an instruction set's registers."""
-    widest = 1 if isa.keys is PortableKeys else 2 * isa.register
-    return next(unit for unit in UNITS if unit.features <= features and unit.multiplier.words <= widest)
-
-
-def products(keys: Words, words: Words) -> tuple[Words, Words]:
-    """Carry-less products of words with keys that broadcast against them, as low and high words."""
-    low, high = np.zeros_like(words), np.zeros_like(words)
-    for bit in range(64):
-        chosen = keys >> np.uint64(bit) & np.uint64(1)
-        low ^= chosen * (words << np.uint64(bit))
-        if bit:
-            high ^= chosen * (words >> np.uint64(64 - bit))
-    return low, high
+    return next(unit for unit in UNITS if unit.features <= features and unit.multiplier.words <= 2 * isa.register)

@@ -1,22 +1,15 @@
-"""AES-128 as a Boolean circuit, for everything that must run without AES instructions and without tables.
+"""The S-box of AES as a Boolean circuit, for key expansion, which must run without tables.
 
 A table look-up leaks its index through the cache, so the S-box is computed: eight *planes*, plane i holding bit i of
-every byte, go through the 115 gates of Boyar and Peralta. The functions ask of a plane only `^`, `&` and `~`, so
-one text serves integers (key expansion, compiled or not), numpy arrays (uncompiled kernels) and values of LLVM (the
-portable instruction set).
+every byte, go through the 115 gates of Boyar and Peralta. The function asks of a plane only `^`, `&` and `~`.
 """
 
 from __future__ import annotations
 
 from typing import Protocol, Self, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
 ROUNDS = 10
 LOWEST_BITS = 0x01010101
-# Byte i of a state after ShiftRows is byte SHIFT_ROWS[i] before it (FIPS 197, 5.1.2; column-major).
-SHIFT_ROWS = tuple((index + 4 * (index % 4)) % 16 for index in range(16))
 
 
 class Plane(Protocol):
@@ -28,8 +21,6 @@ class Plane(Protocol):
 
 
 P = TypeVar("P", bound=Plane)
-Words = npt.NDArray[np.uint64]
-Bits = npt.NDArray[np.uint8]
 
 
 def substitute(planes: list[P]) -> list[P]:
@@ -80,66 +71,3 @@ def substitute(planes: list[P]) -> list[P]:
         ~(t64 ^ s3),
         t59 ^ t63,
     ]
-
-
-def mix_columns(planes: list[P], turned: list[list[P]]) -> list[P]:
-    """MixColumns on eight planes, given the planes with every column turned by one, two and three bytes.
-
-    Byte r becomes 2·(a_r + a_{r+1}) + a_{r+1} + a_{r+2} + a_{r+3} (FIPS 197, 5.1.3).
-    """
-    one, two, three = turned
-    sums = [plane ^ next_plane for plane, next_plane in zip(planes, one, strict=True)]
-    top = sums[7]
-    doubled = [top, sums[0] ^ top, sums[1], sums[2] ^ top, sums[3] ^ top, sums[4], sums[5], sums[6]]
-    return [doubled[i] ^ one[i] ^ two[i] ^ three[i] for i in range(8)]
-
-
-def expand_key(key: bytes) -> Words:
-    """The eleven round keys of AES-128 as blocks, shape (11, 2) (FIPS 197, 5.2)."""
-    words = [int.from_bytes(key[i : i + 4], "little") for i in range(0, 16, 4)]
-    constant = 1
-    for index in range(4, 4 * (ROUNDS + 1)):
-        last = words[-1]
-        if index % 4 == 0:
-            last = _substitute_word(last >> 8 | (last & 0xFF) << 24) ^ constant
-            constant = (constant << 1) ^ (0x11B * (constant >> 7))
-        words.append(words[-4] ^ last)
-    return np.array(words, dtype="<u4").view("<u8").astype(np.uint64).reshape(ROUNDS + 1, 2)
-
-
-def _substitute_word(word: int) -> int:
-    """The S-box applied to the four bytes of a word, through planes that are Python integers."""
-    planes = substitute([word >> bit & LOWEST_BITS for bit in range(8)])
-    return sum((plane & LOWEST_BITS) << bit for bit, plane in enumerate(planes))
-
-
-def encrypt(round_keys: Words, blocks: Words) -> Words:
-    """AES-128 of blocks of shape (n, 2) under round keys of shape (11, 2), on numpy planes of shape (n, 16)."""
-    state = _bytes(blocks) ^ _bytes(round_keys[:1])
-    for index in range(1, ROUNDS + 1):
-        planes = [plane[:, SHIFT_ROWS] for plane in substitute(_split(state))]
-        if index < ROUNDS:
-            turned = [[_turn(plane, by) for plane in planes] for by in (1, 2, 3)]
-            planes = mix_columns(planes, turned)
-        state = _join(planes) ^ _bytes(round_keys[index : index + 1])
-    return state.view("<u8").astype(np.uint64)
-
-
-def _bytes(blocks: Words) -> Bits:
-    return np.ascontiguousarray(blocks).astype("<u8").view(np.uint8)
-
-
-def _split(state: Bits) -> list[Bits]:
-    return [(state >> np.uint8(bit)) & np.uint8(1) for bit in range(8)]
-
-
-def _join(planes: list[Bits]) -> Bits:
-    state = np.zeros(planes[0].shape, dtype=np.uint8)
-    for bit, plane in enumerate(planes):
-        state |= (plane & np.uint8(1)) << np.uint8(bit)
-    return state
-
-
-def _turn(plane: Bits, by: int) -> Bits:
-    columns = plane.reshape(-1, 4, 4)
-    return np.roll(columns, -by, axis=2).reshape(-1, 16)

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba.core import cgutils as numba_cgutils
 
 from fsl_async.kernels.simd import circuit
-from fsl_async.kernels.simd.isa import AesniKeys, Armv8Keys, Isa, Keys, PortableKeys, Vaes256Keys, Vaes512Keys
+from fsl_async.kernels.simd.isa import AesniKeys, Armv8Keys, Isa, Keys, Vaes256Keys, Vaes512Keys
 
 cgutils: Any = numba_cgutils
 Builder = Any
@@ -216,121 +216,9 @@ def _each(builder: Builder, name: str, *operands: list[Value]) -> list[Value]:
     return [builder.call(function, values) for values in zip(*operands, strict=True)]
 
 
-class _Lanes:
-    """A vector of LLVM with the operators of `circuit.Plane`."""
-
-    __slots__ = ("builder", "value")
-
-    def __init__(self, builder: Builder, value: Value) -> None:
-        self.builder = builder
-        self.value = value
-
-    def __xor__(self, other: _Lanes) -> _Lanes:
-        return _Lanes(self.builder, self.builder.xor(self.value, other.value))
-
-    def __and__(self, other: _Lanes) -> _Lanes:
-        return _Lanes(self.builder, self.builder.and_(self.value, other.value))
-
-    def __invert__(self) -> _Lanes:
-        return _Lanes(self.builder, self.builder.not_(self.value))
-
-    def turned(self, places: Sequence[int]) -> _Lanes:
-        return _Lanes(self.builder, shuffle(self.builder, self.value, places))
-
-
-_PLANES = 8
-_TURNS = tuple([4 * (i // 4) + (i + by) % 4 for i in range(16)] for by in (1, 2, 3))
-
-
-def _portable(builder: Builder, keys: _RoundKeys, states: list[Value], lasts: list[Value]) -> list[Value]:
-    """The circuit on eight blocks at a time: bit i of a plane's byte belongs to block i."""
-    zero = ir.Constant(states[0].type, [0, 0])
-    filled = states + [zero] * (-len(states) % _PLANES)
-    function = _portable_function(builder.module, keys.pointer.type, states[0].type)
-    done = []
-    for start in range(0, len(filled), _PLANES):
-        result = builder.call(function, [keys.pointer, *filled[start : start + _PLANES]])
-        done += [builder.extract_value(result, i) for i in range(_PLANES)]
-    return [builder.xor(state, last) for state, last in zip(done, lasts, strict=False)]
-
-
-def _portable_function(module: Any, pointer: Any, block: Any) -> Any:
-    """A function of its own for eight blocks, once per module: inlined everywhere, compiling would take seconds."""
-    name = "fsl.aes.portable"
-    if name in module.globals:
-        return module.globals[name]
-    result = ir.LiteralStructType([block] * _PLANES)
-    function = ir.Function(module, ir.FunctionType(result, [pointer, *[block] * _PLANES]), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    schedule, *blocks = function.args
-    blocks = _portable_eight(builder, _RoundKeys(builder, schedule, block), blocks)
-    aggregate = ir.Constant(result, ir.Undefined)
-    for place, value in enumerate(blocks):
-        aggregate = builder.insert_value(aggregate, value, place)
-    builder.ret(aggregate)
-    return function
-
-
-def _portable_eight(builder: Builder, keys: _RoundKeys, blocks: list[Value]) -> list[Value]:
-    """Ten rounds but the last key; the nine rounds alike are a loop in the emitted code too."""
-    planes = _transpose(builder, [builder.xor(block, keys[0]) for block in blocks])
-    mixed = _middle_rounds(builder, keys, planes)
-    final = circuit.substitute([_Lanes(builder, value) for value in mixed])
-    shifted = [plane.turned(circuit.SHIFT_ROWS).value for plane in final]
-    return _transpose(builder, shifted, blocks[0].type)
-
-
-def _middle_rounds(builder: Builder, keys: _RoundKeys, planes: list[Value]) -> list[Value]:
-    before, body = builder.block, builder.append_basic_block("round")
-    builder.branch(body)
-    builder.position_at_end(body)
-    index, *states = [builder.phi(I32), *(builder.phi(BYTES) for _ in planes)]
-    mixed = _add_key(builder, _middle_round([_Lanes(builder, state) for state in states]), keys[index])
-    following = builder.add(index, ir.Constant(I32, 1))
-    starts = [ir.Constant(I32, 1), *planes]
-    for phi, start, value in zip([index, *states], starts, [following, *mixed], strict=True):
-        phi.add_incoming(start, before)
-        phi.add_incoming(value, body)
-    after = builder.append_basic_block("last")
-    builder.cbranch(builder.icmp_unsigned("<", following, ir.Constant(I32, ROUNDS)), body, after)
-    builder.position_at_end(after)
-    return mixed
-
-
-def _middle_round(planes: list[_Lanes]) -> list[_Lanes]:
-    planes = [plane.turned(circuit.SHIFT_ROWS) for plane in circuit.substitute(planes)]
-    return circuit.mix_columns(planes, [[plane.turned(places) for plane in planes] for places in _TURNS])
-
-
-def _add_key(builder: Builder, planes: list[_Lanes], key: Value) -> list[Value]:
-    """Every block gets the same key: bit i of a key byte fills or empties the byte of plane i."""
-    key = builder.bitcast(key, BYTES)
-    bits = [builder.and_(key, ir.Constant(BYTES, [1 << i] * 16)) for i in range(_PLANES)]
-    filled = [builder.sext(builder.icmp_unsigned("!=", bit, ir.Constant(BYTES, [0] * 16)), BYTES) for bit in bits]
-    return [builder.xor(plane.value, fill) for plane, fill in zip(planes, filled, strict=True)]
-
-
-def _transpose(builder: Builder, rows: list[Value], kind: Any = BYTES) -> list[Value]:
-    """The 8 x 8 bit matrix in every byte place, transposed by three rounds of swaps: blocks to planes and back."""
-    words = ir.VectorType(I64, 2)
-    rows = [builder.bitcast(row, words) for row in rows]
-    for distance, mask in ((1, 0x55), (2, 0x33), (4, 0x0F)):
-        keep = ir.Constant(words, [mask * 0x0101010101010101] * 2)
-        shift = ir.Constant(words, [distance] * 2)
-        for low in [i for i in range(_PLANES) if not i & distance]:
-            high = low + distance
-            swap = builder.and_(builder.xor(builder.lshr(rows[low], shift), rows[high]), keep)
-            rows[high] = builder.xor(rows[high], swap)
-            rows[low] = builder.xor(rows[low], builder.shl(swap, shift))
-    return [builder.bitcast(row, kind) for row in rows]
-
-
 _ROUNDS: dict[type[Keys], _Rounds] = {
     Vaes512Keys: _x86(".512"),
     Vaes256Keys: _x86(".256"),
     AesniKeys: _x86(""),
     Armv8Keys: _armv8,
-    PortableKeys: _portable,
 }

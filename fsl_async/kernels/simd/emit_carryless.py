@@ -15,7 +15,6 @@ from fsl_async.kernels.simd.carryless import (
     Multiplier,
     Pclmul,
     Pmull,
-    PortableProducts,
     Vpclmul256,
     Vpclmul512,
 )
@@ -26,14 +25,7 @@ Value = Any
 Products = tuple[list[Value], list[Value]]
 """Of words at even places and at odd ones, in registers of equal size."""
 
-I128 = ir.IntType(128)
 PAIR = ir.VectorType(I64, 2)
-
-# Every fourth bit, and the number of a word's bits that are multiplied with holes: the sums of at most fifteen bits
-# that stand four places apart do not reach each other.
-_HOLES = 4
-_FOURTHS = sum(1 << bit for bit in range(0, 128, _HOLES))
-_SPARSE_BITS = 60
 
 _Multiply = Callable[[Builder, Value, Sequence[Value]], Products]
 
@@ -58,8 +50,6 @@ def _product_of_halves(builder: Builder, kind: type[Multiplier], register: Value
 
 def prepare(builder: Builder, kind: type[Multiplier], key: Value, words: int) -> Sequence[Value]:
     """What every product with one key shares, for vectors of some words."""
-    if kind is PortableProducts:
-        return _key_parts(builder, key)
     if kind is Pmull:
         return [key]
     return [_repeated(builder, key, register_words(kind, words))]
@@ -120,49 +110,9 @@ def _word_by_word(builder: Builder, words: Value, product: Callable[[Value], Val
     return made[::2], made[1::2]
 
 
-# Portable
-
-
-def _key_parts(builder: Builder, key: Value) -> list[Value]:
-    """Four words with holes of the key's lower bits, and masks of its upper four."""
-    low = (1 << _SPARSE_BITS) - 1
-    parts = [builder.and_(key, I64(_FOURTHS << part & low)) for part in range(_HOLES)]
-    masks = [_mask_of_bit(builder, key, bit) for bit in range(_SPARSE_BITS, 64)]
-    return [builder.zext(part, I128) for part in parts] + masks
-
-
-def _mask_of_bit(builder: Builder, word: Value, bit: int) -> Value:
-    return builder.sext(builder.ashr(builder.shl(word, I64(63 - bit)), I64(63)), I128)
-
-
-def _portable(builder: Builder, words: Value, keys: Sequence[Value]) -> Products:
-    """Bits that stand four places apart are multiplied as integers: the lowest bit of each sum is the wanted one.
-
-    Source: T. Pornin, BearSSL, "Constant-Time Mul" (2018), whose products keep the lower word alone; here fifteen bits
-    at most stand in one operand, so that no sum grows to sixteen and both words are right.
-    """
-    parts, masks = keys[:_HOLES], keys[_HOLES:]
-
-    def product(word: Value) -> Value:
-        pieces = [builder.zext(builder.and_(word, I64(_FOURTHS << part & 2**64 - 1)), I128) for part in range(_HOLES)]
-        total = ir.Constant(I128, 0)
-        for place in range(_HOLES):
-            sums = ir.Constant(I128, 0)
-            for part in range(_HOLES):
-                sums = builder.xor(sums, builder.mul(pieces[part], parts[(place - part) % _HOLES]))
-            total = builder.or_(total, builder.and_(sums, I128(_FOURTHS << place & 2**128 - 1)))
-        wide = builder.zext(word, I128)
-        for bit, mask in enumerate(masks, _SPARSE_BITS):
-            total = builder.xor(total, builder.and_(builder.shl(wide, I128(bit)), mask))
-        return builder.bitcast(total, PAIR)
-
-    return _word_by_word(builder, words, product)
-
-
 _MULTIPLY: dict[type[Multiplier], _Multiply] = {
     Vpclmul512: _x86,
     Vpclmul256: _x86,
     Pclmul: _x86,
     Pmull: _armv8,
-    PortableProducts: _portable,
 }

@@ -1,7 +1,7 @@
 """Key expansion, compiled: the round keys of AES-128 by the circuit, laid out for an instruction set.
 
 A server expands a few keys for every forest of every submission; in Python each took as long as the trees of a hundred
-bins. `circuit.expand_key` is the same in Python, and the tests compare the two.
+bins.
 
 Round keys begin at a cache line. Kernels load them at every vector, and a register of four blocks that lies across two
 lines takes two loads: evaluation lost 3 to 6 %, whenever the allocator had so decided (`docs/adr/0025`).

@@ -8,14 +8,14 @@ disk keeps the sets apart. Keys of two sets never meet in one call.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import binding
 
 from fsl_async.errors import MisuseError
-from fsl_async.kernels.simd.expansion import expand_key
 
 Words = npt.NDArray[np.uint64]
 
@@ -60,16 +60,16 @@ class Armv8Keys(NamedTuple):
         return _hidden(self)
 
 
-class PortableKeys(NamedTuple):
-    """Round keys for the Boolean circuit, any processor."""
+class PlainKeys(NamedTuple):
+    """The key itself, for OpenSSL, which expands it anew in every call."""
 
-    schedule: Words
+    key: bytes
 
     def __repr__(self) -> str:
         return _hidden(self)
 
 
-Keys = Vaes512Keys | Vaes256Keys | AesniKeys | Armv8Keys | PortableKeys
+Keys = Vaes512Keys | Vaes256Keys | AesniKeys | Armv8Keys | PlainKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,26 +95,38 @@ class Isa:
 ISAS = (
     Isa(
         "vaes512",
-        frozenset({"x86_64", "aes", "vaes", "avx512f", "avx512bw", "avx512dq", "avx512vl"}),
+        frozenset({"x86_64", "aes", "pclmul", "vaes", "avx512f", "avx512bw", "avx512dq", "avx512vl"}),
         Vaes512Keys,
         4,
         16,
     ),
-    Isa("vaes256", frozenset({"x86_64", "aes", "vaes", "avx2"}), Vaes256Keys, 2, 8),
-    Isa("aesni", frozenset({"x86_64", "aes"}), AesniKeys, 1, 8),
+    Isa("vaes256", frozenset({"x86_64", "aes", "pclmul", "vaes", "avx2"}), Vaes256Keys, 2, 8),
+    Isa("aesni", frozenset({"x86_64", "aes", "pclmul"}), AesniKeys, 1, 8),
     Isa("armv8", frozenset({"aarch64", "aes"}), Armv8Keys, 1, 8),
-    Isa("portable", frozenset(), PortableKeys, 1, 8),
+    Isa("plain", frozenset(), PlainKeys, 1, 1),
 )
+PLAIN = ISAS[-1]
+"""No compiled kernels: NumPy and OpenSSL, whose AES uses what the processor has."""
 
 
 def isa_names() -> tuple[str, ...]:
-    """The instruction sets this processor has, fastest first."""
+    """The instruction sets this processor has, fastest first; without the compiler, "plain" alone."""
+    if not has_compiler():
+        return (PLAIN.name,)
     features = processor_features()
     return tuple(isa.name for isa in ISAS if isa.features <= features)
 
 
+@cache
+def has_compiler() -> bool:
+    """Whether kernels can be compiled; finding that out does not import the compiler, which takes half a second."""
+    return find_spec("numba") is not None
+
+
 def processor_features() -> frozenset[str]:
     """What the processor has in LLVM's names; `aes` means different instructions on different architectures."""
+    from llvmlite import binding
+
     architecture = binding.get_process_triple().split("-")[0]
     present = {name for name, there in binding.get_host_cpu_features().items() if there}
     return frozenset(present | {architecture})
@@ -134,7 +146,7 @@ def find_isa(name: str) -> Isa:
     Raises:
         MisuseError: if there is none of that name or this processor lacks it.
     """
-    if name not in isa_names():
+    if name != PLAIN.name and name not in isa_names():
         raise MisuseError(f"instruction set {name!r} is not usable here; this processor has {', '.join(isa_names())}")
     return next(isa for isa in ISAS if isa.name == name)
 
@@ -147,4 +159,8 @@ def schedule(isa: Isa, key: bytes) -> Keys:
     """
     if len(key) != 16:
         raise MisuseError(f"an AES-128 key is 16 bytes, this one is {len(key)}")
-    return isa.keys(expand_key(key, isa.register))
+    if isa is PLAIN:
+        return PlainKeys(key)
+    from fsl_async.kernels.simd.expansion import expand_key
+
+    return isa.keys(expand_key(key, isa.register))  # type: ignore[arg-type]

@@ -16,13 +16,20 @@ import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
 from fsl_async.kernels.arrays import Blocks, read_only, writable
-from fsl_async.kernels.multiplying import multiplier_of
+from fsl_async.kernels.lane import passes_of
+from fsl_async.kernels.simd.carryless import Multiplier
 from fsl_async.kernels.simd.isa import Keys
-from fsl_async.kernels.trees import evaluation_kernels as kernels
+from fsl_async.kernels.trees.arguments import (
+    NO_TOTALS,
+    AskedTotals,
+    Conversion,
+    Slots,
+    Span,
+    TagCheck,
+    Totals,
+    Trees,
+)
 from fsl_async.kernels.trees.generation import POSITIONS, RING_BITS, Tree
-from fsl_async.kernels.trees.passes import Conversion, Slots, TagCheck
-from fsl_async.kernels.trees.totals import NO_TOTALS, AskedTotals, Totals
-from fsl_async.kernels.trees.walk import Trees
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
@@ -45,7 +52,7 @@ class Extent(NamedTuple):
     bins: int
     leaves: int
 
-    def span(self, segment: int, start: int, stop: int) -> kernels.Span:
+    def span(self, segment: int, start: int, stop: int) -> Span:
         """Some bins of one segment, as kernels take them.
 
         Raises:
@@ -55,7 +62,7 @@ class Extent(NamedTuple):
             raise MisuseError(
                 f"segment {segment}, bins {start} to {stop}: there are {self.segments} segments of {self.bins} bins"
             )
-        return kernels.Span(segment * self.bins, start, stop, self.leaves)
+        return Span(segment * self.bins, start, stop, self.leaves)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,10 +137,11 @@ def adder(evaluation: Evaluation, accumulator: Words, totals: AskedTotals = NO_T
     """
     extent = _accumulator_extent(evaluation, accumulator)
     trees, conversion, asked = trees_of(evaluation), conversion_of(evaluation), totals_of(evaluation, totals)
+    passes = passes_of(evaluation.keys, evaluation.convert)
 
     def add(segment: int, start: int, stop: int) -> None:
         span = extent.span(segment, start, stop)
-        kernels.add(trees, span, conversion, accumulator[segment], asked)
+        passes.add(trees, span, conversion, accumulator[segment], asked)
 
     return add
 
@@ -158,13 +166,14 @@ def verifying_adder(
         MisuseError: for wrong types or shapes; what is returned raises it for bins outside the segment.
     """
     extent = _accumulator_extent(evaluation, accumulator)
-    check = _tag_check(verification, extent.leaves, evaluation.tree.count)
+    passes = passes_of(evaluation.keys, evaluation.convert, verification.tag)
+    check = _tag_check(verification, passes.multiplier_of(verification.tag), extent.leaves, evaluation.tree.count)
     proofs = writable("proofs", proofs, np.uint64, (evaluation.tree.count, 2))
     trees, conversion, asked = trees_of(evaluation), conversion_of(evaluation), totals_of(evaluation, totals)
 
     def add(segment: int, start: int, stop: int) -> None:
         span = extent.span(segment, start, stop)
-        kernels.add_verified(trees, span, conversion, accumulator[segment], check, proofs, asked)
+        passes.add_verified(trees, span, conversion, accumulator[segment], check, proofs, asked)
 
     return add
 
@@ -189,10 +198,11 @@ def evaluate_select(selection: Selection, bits: Bytes, segment: int, start: int,
     span = _extent(selection.tree, bits).span(segment, start, stop)
     if start * selection.positions % 8 or (stop * selection.positions % 8 and stop != bins):
         raise MisuseError(f"bins {start} to {stop}, {selection.positions} bits each, do not begin and end with a byte")
+    passes = passes_of(selection.keys, selection.select)
     if selection.positions == 1:
-        kernels.select(trees_of(selection), span, bits[segment])
+        passes.select(trees_of(selection), span, bits[segment])
     else:
-        kernels.select_slots(trees_of(selection), span, _slots(selection), bits[segment])
+        passes.select_slots(trees_of(selection), span, _slots(selection), bits[segment])
 
 
 def evaluate_leaves(
@@ -222,7 +232,7 @@ def evaluate_leaves(
     bins = trees.tree.count // max(1, len(leaves))
     writable("leaves", leaves, np.uint64, (-1, len(chosen), bins, 2))
     span = _extent(trees.tree, leaves).span(segment, start, stop)._replace(leaves=2**trees.tree.depth)
-    kernels.leaves_of(trees_of(trees), span, chosen, leaves[segment])
+    passes_of(trees.keys).leaves_of(trees_of(trees), span, chosen, leaves[segment])
 
 
 def add_leaves(
@@ -252,7 +262,8 @@ def add_leaves(
     segments, bins = accumulator.shape[0], accumulator.shape[3]
     leaves = read_only("leaves", leaves, np.uint64, (segments, span.leaves, bins, 2))
     asked = totals_of(evaluation, totals)
-    kernels.add_cached(span, conversion_of(evaluation), leaves[segment], accumulator[segment], asked)
+    passes = passes_of(evaluation.convert)
+    passes.add_cached(span, conversion_of(evaluation), leaves[segment], accumulator[segment], asked)
 
 
 def trees_of(view: Evaluation | Selection) -> Trees:
@@ -278,10 +289,10 @@ def totals_of(evaluation: Evaluation, totals: AskedTotals) -> AskedTotals:
     return totals
 
 
-def _tag_check(verification: Verification, leaves: int, trees: int) -> TagCheck:
+def _tag_check(verification: Verification, multiplier: Multiplier, leaves: int, trees: int) -> TagCheck:
     return TagCheck(
         verification.tag,
-        multiplier_of(verification.tag),
+        multiplier,
         read_only("masks", verification.masks, np.uint64, (leaves, 2)),
         read_only("hash_keys", verification.hash_keys, np.uint64, (leaves, 2)),
         read_only("corrections", verification.corrections, np.uint64, (trees, 2)),

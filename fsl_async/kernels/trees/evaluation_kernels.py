@@ -7,17 +7,13 @@ accumulator without locks.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
 from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.simd.lowering import compiled
+from fsl_async.kernels.trees.arguments import GROUP, AskedTotals, Conversion, Slots, Span, TagCheck, Trees
 from fsl_async.kernels.trees.passes import (
-    Conversion,
-    Slots,
-    TagCheck,
     Target,
     add_leaf,
     copy_blocks,
@@ -25,27 +21,11 @@ from fsl_async.kernels.trees.passes import (
     pack_slots,
     prove_leaf,
 )
-from fsl_async.kernels.trees.totals import AskedTotals, clear_totals, write_totals
-from fsl_async.kernels.trees.walk import GROUP, Trees, climb, new_group, new_row, new_totals, padded, plant, take
+from fsl_async.kernels.trees.totals import clear_totals, write_totals
+from fsl_async.kernels.trees.walk import climb, new_group, new_row, new_totals, padded, plant, take
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
-
-
-class Span(NamedTuple):
-    """A range of bins of one segment.
-
-    Attributes:
-        offset: the tree of the segment's bin 0.
-        start: first bin.
-        stop: one past the last bin.
-        leaves: leaves of every tree.
-    """
-
-    offset: int
-    start: int
-    stop: int
-    leaves: int
 
 
 @compiled

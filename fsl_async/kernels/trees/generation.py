@@ -14,8 +14,9 @@ import numpy.typing as npt
 from fsl_async.errors import MisuseError
 from fsl_async.kernels.aes import encrypt_blocks, hash_blocks
 from fsl_async.kernels.arrays import Blocks, blocks_in, read_only, require
+from fsl_async.kernels.lane import passes_of
 from fsl_async.kernels.simd.isa import Keys
-from fsl_async.kernels.trees import generation_kernels as kernels
+from fsl_async.kernels.trees.arguments import Pair, Payload
 
 RING_BITS = (32, 64, 128)
 POSITIONS = (1, 2, 4)
@@ -74,7 +75,7 @@ def generate(keys: Keys, roots0: Blocks, roots1: Blocks, alphas: Alphas, depth: 
     alphas = read_only("alphas", alphas, np.uint32, (len(first),))
     _check_generation(first, second, alphas, depth)
     words = np.empty((depth, len(first), 2), dtype=np.uint64)
-    kernels.grow_pairs(keys, alphas, kernels.Pair(first, second), words)
+    passes_of(keys).grow_pairs(keys, alphas, Pair(first, second), words)
     return Tree(words), first, second
 
 
@@ -107,7 +108,7 @@ def make_hints(keys: Keys, leaves0: Blocks, leaves1: Blocks, payload: Words, bit
     second = read_only("leaves1", leaves1, np.uint64, first.shape)
     planes = read_only("payload", payload, np.uint64, (-1, len(first), 2))
     hints = np.empty(planes.shape, dtype=np.uint64)
-    kernels.hint_planes(keys, kernels.Pair(first, second), kernels.Payload(planes, bits), hints)
+    passes_of(keys).hint_planes(keys, Pair(first, second), Payload(planes, bits), hints)
     return hints
 
 

@@ -6,8 +6,6 @@ index acts through masks.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
@@ -29,30 +27,12 @@ from fsl_async.kernels.simd.vectors import (
     store,
     store_part,
 )
+from fsl_async.kernels.trees.arguments import GROUP, Pair, Payload
 from fsl_async.kernels.trees.passes import copy_blocks
-from fsl_async.kernels.trees.walk import GROUP, take
+from fsl_async.kernels.trees.walk import take
 
 Words = npt.NDArray[np.uint64]
 Alphas = npt.NDArray[np.uint32]
-
-
-class Pair(NamedTuple):
-    """Both servers' blocks of every tree: roots before `grow_pairs`, leaves at the secret index after it."""
-
-    first: Blocks
-    second: Blocks
-
-
-class Payload(NamedTuple):
-    """What the trees are to carry.
-
-    Attributes:
-        planes: ring elements, shape (planes, trees, 2).
-        ring_bits: 32, 64 or 128.
-    """
-
-    planes: Words
-    ring_bits: int
 
 
 @compiled

@@ -37,6 +37,7 @@ from fsl_async.kernels.simd.vectors import (
     store,
     store_part,
 )
+from fsl_async.kernels.trees.arguments import Conversion, Slots, TagCheck
 from fsl_async.kernels.trees.totals import TotalsAtWork, tally
 
 Words = npt.NDArray[np.uint64]
@@ -79,52 +80,6 @@ class Target(NamedTuple):
     hints: Blocks
     trees: int
     tree: int
-
-
-class Conversion(NamedTuple):
-    """How leaves become ring elements.
-
-    Attributes:
-        keys: conversion keys of the block and epoch.
-        hints: shape (planes, trees, 2).
-        ring_bits: 32, 64 or 128.
-    """
-
-    keys: Keys
-    hints: Words
-    ring_bits: int
-
-
-class TagCheck(NamedTuple):
-    """What a server needs to check that trees are point functions (design §8).
-
-    Attributes:
-        tag: keys κ of the tags.
-        multiplier: how to multiply.
-        masks: ρ_x for every leaf, shape (leaves, 2).
-        hash_keys: q_x for every leaf, which clients never learn; shape (leaves, 2).
-        corrections: cs_j for every tree, shape (trees, 2).
-    """
-
-    tag: Keys
-    multiplier: Multiplier
-    masks: Blocks
-    hash_keys: Blocks
-    corrections: Blocks
-
-
-class Slots(NamedTuple):
-    """How a leaf selects one of the positions it covers.
-
-    Attributes:
-        keys: selection keys.
-        hints: one per tree, below 2^positions.
-        positions: 2 or 4.
-    """
-
-    keys: Keys
-    hints: Bytes
-    positions: int
 
 
 @compiled_inline

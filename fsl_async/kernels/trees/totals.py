@@ -19,25 +19,9 @@ from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.simd.isa import Keys
 from fsl_async.kernels.simd.lowering import compiled
 from fsl_async.kernels.simd.vectors import Ring, Vector, add, load, store
+from fsl_async.kernels.trees.arguments import AskedTotals, Totals
 
 Words = npt.NDArray[np.uint64]
-
-
-class Totals(NamedTuple):
-    """Totals are asked for.
-
-    Attributes:
-        sums: the sum over all leaves of every tree; uint64 (planes, trees, 2). Those of the trees in range are written.
-    """
-
-    sums: Words
-
-    def __repr__(self) -> str:
-        return "Totals(...)"
-
-
-class NoTotals(NamedTuple):
-    """Nobody asked for totals."""
 
 
 class GroupTotals(NamedTuple):
@@ -56,29 +40,19 @@ class NoGroupTotals(NamedTuple):
     """Nobody asked for totals."""
 
 
-AskedTotals: TypeAlias = Totals | NoTotals
 TotalsAtWork: TypeAlias = GroupTotals | NoGroupTotals
-
-NO_TOTALS = NoTotals()
 
 
 def clear_totals(work: TotalsAtWork) -> None:
     """Start a group at zero."""
-    if isinstance(work, GroupTotals):
-        work.row[:] = np.uint64(0)
 
 
 def tally(keys: Keys, ring: Ring, work: TotalsAtWork, plane: int, tree: int, shares: Vector) -> None:
     """Add a vector of shares of one plane to the totals of the group's trees from `tree` on."""
-    if isinstance(work, GroupTotals):
-        index = plane * work.width + tree
-        store(work.row, index, add(ring, load(keys, work.row, index), shares))
 
 
 def write_totals(asked: AskedTotals, work: TotalsAtWork, first: int, count: int) -> None:
     """Write the totals of a group of `count` trees from tree `first` on."""
-    if isinstance(asked, Totals) and isinstance(work, GroupTotals):
-        _copy_planes(work, asked.sums, first, count)
 
 
 def gather_totals(
@@ -94,16 +68,12 @@ def gather_totals(
         count: how many.
         start: the group's first bin.
     """
-    if isinstance(work, GroupTotals) and isinstance(gathered, GroupTotals):
-        _gather(work, gathered, bins[first : first + count], start)
 
 
 def scatter_totals(
     gathered: TotalsAtWork, work: TotalsAtWork, bins: npt.NDArray[np.uint32], first: int, count: int, start: int
 ) -> None:
     """Bring them back to where `gather_totals` took them."""
-    if isinstance(work, GroupTotals) and isinstance(gathered, GroupTotals):
-        _scatter(gathered, work, bins[first : first + count], start)
 
 
 @compiled

@@ -18,18 +18,9 @@ import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
 from fsl_async.kernels.arrays import read_only, writable
-from fsl_async.kernels.simd.lowering import compiled
+from fsl_async.kernels.lane import passes_of
+from fsl_async.kernels.trees.arguments import GROUP, NO_TOTALS, AskedTotals
 from fsl_async.kernels.trees.evaluation import Evaluation, conversion_of, totals_of, trees_of
-from fsl_async.kernels.trees.passes import Conversion, Target, add_leaf, copy_blocks
-from fsl_async.kernels.trees.totals import (
-    NO_TOTALS,
-    AskedTotals,
-    clear_totals,
-    gather_totals,
-    scatter_totals,
-    write_totals,
-)
-from fsl_async.kernels.trees.walk import GROUP, Trees, climb, new_group, new_row, new_totals, plant
 
 Words = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.uint32]
@@ -99,50 +90,12 @@ def places_adder(
     if not 0 <= segment * places.width <= evaluation.tree.count - places.width:
         raise MisuseError(f"segment {segment} of {places.width} bins is not among {evaluation.tree.count} trees")
     cells = accumulator.reshape(-1, 2)
+    passes = passes_of(evaluation.keys, evaluation.convert)
 
     def add(start: int, stop: int) -> None:
         if not 0 <= start <= stop <= places.width or start % GROUP or (stop % GROUP and stop != places.width):
             raise MisuseError(f"bins {start} to {stop} of {places.width} do not begin and end with a group of {GROUP}")
         bounds = (segment * places.width, start, stop, places.leaves)
-        add_places(trees, conversion, bounds, places.bins, places.starts, cells, asked)
+        passes.add_places(trees, conversion, bounds, places.bins, places.starts, cells, asked)
 
     return add
-
-
-@compiled
-def add_places(
-    trees: Trees,
-    conversion: Conversion,
-    bounds: tuple[int, int, int, int],
-    bins: Indices,
-    starts: Indices,
-    cells: Words,
-    totals: AskedTotals,
-) -> None:
-    """Add the shares at the chosen places of some bins of one segment to their cells, (planes, places, 2)."""
-    offset, begin, end, leaves = bounds
-    group = new_group(trees, end - begin)
-    planes, count = len(conversion.hints), len(bins)
-    row, hints = new_row(GROUP), new_row(planes * GROUP)
-    work, gathered = new_totals(totals, planes), new_totals(totals, planes)
-    for start in range(begin, end, GROUP):
-        plant(trees, group, offset + start, min(GROUP, end - start))
-        clear_totals(work)
-        nowhere = 1 << len(trees.words)
-        previous = -1
-        for leaf in range(leaves):
-            cell = start // GROUP * leaves + leaf
-            first, size = int(starts[cell]), int(starts[cell + 1]) - int(starts[cell])
-            if size == 0:
-                continue
-            place = climb(trees, group, leaf, leaf + nowhere if previous < 0 else previous, leaves)
-            previous = leaf
-            for i in range(size):
-                bin_ = int(bins[first + i])
-                copy_blocks(group.nodes, place + bin_ - start, row, i, 1)
-                for plane in range(planes):
-                    copy_blocks(conversion.hints[plane], offset + bin_, hints, plane * GROUP + i, 1)
-            gather_totals(work, gathered, bins, first, size, start)
-            add_leaf(conversion, row, 0, 0, Target(cells, count, first, size, hints, GROUP, 0), gathered)
-            scatter_totals(gathered, work, bins, first, size, start)
-        write_totals(totals, work, offset + start, min(GROUP, end - start))

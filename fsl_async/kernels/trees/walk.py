@@ -11,7 +11,7 @@ as the AES of a short one.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,26 +21,11 @@ from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.simd.isa import Keys
 from fsl_async.kernels.simd.lowering import compiled, compiled_inline
 from fsl_async.kernels.simd.vectors import lanes
+from fsl_async.kernels.trees.arguments import GROUP, AskedTotals, Totals, Trees
 from fsl_async.kernels.trees.passes import Group, grow, grow_left, take_corrections, take_row
-from fsl_async.kernels.trees.totals import AskedTotals, GroupTotals, NoGroupTotals, Totals, TotalsAtWork, is_type
-
-GROUP = 512
+from fsl_async.kernels.trees.totals import GroupTotals, NoGroupTotals, TotalsAtWork, is_type
 
 Words = npt.NDArray[np.uint64]
-
-
-class Trees(NamedTuple):
-    """One server's view of one client's trees, as kernels take it.
-
-    Attributes:
-        keys: expansion keys.
-        roots: shape (trees, 2).
-        words: corrections, shape (depth, trees, 2).
-    """
-
-    keys: Keys
-    roots: Blocks
-    words: Words
 
 
 @compiled

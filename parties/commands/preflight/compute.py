@@ -10,11 +10,12 @@ import trio
 
 from fsl_async import kernels
 from fsl_async.errors import FslError, MisuseError, StorageError
+from fsl_async.kernels.simd.isa import PLAIN
 from parties.cluster.cluster import Cluster, ClusterAwayError, Members, WorkerLostError
 from parties.cluster.confinement import landlock_version
 from parties.cluster.first_contact import check_certificates
 from parties.cluster.orders import HelloReport, ReadOrder, ReadReport, decoded, encoded
-from parties.cluster.worker_pool import PORTABLE, unfit
+from parties.cluster.worker_pool import unfit
 from parties.commands.preflight.findings import Doubt
 from parties.deployment.blobs import blobs_owner, open_once
 from parties.deployment.compute import certificates_of, cluster_of
@@ -128,8 +129,8 @@ async def _ask(
     except (WorkerLostError, trio.TooSlowError) as error:
         raise Doubt(f"{who} does not answer: {error}") from error
     release, owner = importlib.metadata.version("fsl-async"), blobs_owner(deployment, file.server)
-    portable = await trio.to_thread.run_sync(kernels.active_isa) == PORTABLE
-    if wrong := unfit(report, release, owner, takes_portable=portable):
+    plain = await trio.to_thread.run_sync(kernels.active_isa) == PLAIN.name
+    if wrong := unfit(report, release, owner, takes_plain=plain):
         raise MisuseError(f"{who} cannot be used: {wrong}")
     if read.problem:
         raise StorageError(f"{who} does not reach the blobs of S{file.server}: {read.problem}")

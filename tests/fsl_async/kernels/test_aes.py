@@ -34,16 +34,12 @@ def test_circuit_is_the_s_box() -> None:
     assert values == reference.S_BOX
 
 
-def test_round_keys() -> None:
-    for key in (KEY, bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c"), bytes(16), b"\xff" * 16):
-        assert circuit.expand_key(key).tobytes() == b"".join(reference.expand_key(key))
-
-
 @pytest.mark.parametrize("register", [1, 2, 4])
-def test_compiled_round_keys_are_those_of_the_circuit(register: int) -> None:
+def test_round_keys(register: int) -> None:
     keys = [KEY, bytes(16), b"\xff" * 16, *(np.random.default_rng(seed).bytes(16) for seed in range(40))]
     for key in keys:
-        expected = np.tile(circuit.expand_key(key), (1, register))
+        blocks = np.frombuffer(b"".join(reference.expand_key(key)), dtype="<u8").reshape(-1, 2)
+        expected = np.tile(blocks, (1, register))
         np.testing.assert_array_equal(expansion.expand_key(key, register), expected)
     held = [expansion.expand_key(key, register) for key in keys]
     assert all(schedule.ctypes.data % 64 == 0 and schedule.flags.c_contiguous for schedule in held)

@@ -1,21 +1,16 @@
-"""Combinations of words and projections of weights, compiled and not, against Python's integers."""
+"""Combinations of words and projections of weights, in both lanes, against Python's integers."""
 
 from __future__ import annotations
-
-import itertools
-import os
-import subprocess
-import sys
-from typing import Any
 
 import numpy as np
 import pytest
 
 from fsl_async import kernels
 from fsl_async.errors import MisuseError
-from tests import ROOT
 from tests.support import reference
 from tests.support.cases import in_turn
+
+pytestmark = pytest.mark.usefixtures("isa")
 
 P_255, P_321 = 2**255 - 19, 2**321 - 9
 KEY, NONCE = b"the matrix's key", 2**63 + 17
@@ -105,7 +100,7 @@ def matrix(key: bytes, rows: int, columns: int) -> list[list[int]]:
 
 @in_turn("bits", [64, 128])
 @in_turn("rows, columns", [(8, 0), (8, 1), (8, 9), (24, 127), (16, 128), (40, 129), (8, 300)])
-def test_projections_are_those_of_the_matrix(isa: str, bits: int, rows: int, columns: int) -> None:
+def test_projections_are_those_of_the_matrix(bits: int, rows: int, columns: int) -> None:
     weights = numbers(np.random.default_rng([bits, columns]), bits, columns)
     expected = [
         sum(entry * weight for entry, weight in zip(row, weights, strict=True)) for row in matrix(KEY, rows, columns)
@@ -144,33 +139,3 @@ def test_what_cannot_be_projected_is_refused() -> None:
         kernels.project(KEY, NONCE, 8, np.ones(3, dtype=np.uint32))
     with pytest.raises(MisuseError, match="16 bytes"):
         kernels.project(KEY + b".", NONCE, 8, np.ones(3, dtype=np.uint64))
-
-
-# Uncompiled
-
-
-def results() -> list[Any]:
-    """What both kernels compute, with extremes among it."""
-    rng = np.random.default_rng(9)
-    found: list[Any] = []
-    for bits, pairs in ((64, (COEFFICIENTS, WORDS)), (128, (WIDE_COEFFICIENTS, WIDE_WORDS))):
-        chosen = list(itertools.islice(itertools.cycle(pairs[1]), 3 * len(pairs[0])))
-        words = elements(chosen, bits).reshape(len(pairs[0]), 3, *([2] if bits == 128 else []))
-        found.append(kernels.combine(pairs[0], words))
-        weights = [*pairs[1], *numbers(rng, bits, 140)]
-        found.append(integers(kernels.project(KEY, NONCE, 8, elements(weights, bits))))
-    return found
-
-
-def test_plain_python_agrees(isa: str) -> None:
-    compiled = results()
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
-    command = [sys.executable, "-W", "ignore:overflow", "-m", __name__, isa]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.strip() == repr(compiled)
-
-
-if __name__ == "__main__":
-    kernels.select_isa(sys.argv[1])
-    print(repr(results()))

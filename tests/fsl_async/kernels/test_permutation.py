@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from fsl_async.errors import MisuseError
-from fsl_async.kernels.rows import permutation
 from fsl_async.kernels.rows.permutation import Permutation, _numbers
 from tests.support import reference_hashing
 from tests.support.cases import in_turn
@@ -14,16 +13,7 @@ from tests.support.cases import in_turn
 SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 255, 256, 257, 1000, 1023, 1024, 1025]
 
 
-@pytest.fixture(params=["compiled", "uncompiled"])
-def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "uncompiled":
-        for name in ("_forward", "_inverse"):
-            kernel = getattr(permutation, name)
-            monkeypatch.setattr(permutation, name, getattr(kernel, "py_func", kernel))
-    return request.param
-
-
-@pytest.mark.usefixtures("mode")
+@pytest.mark.usefixtures("isa")
 @in_turn("rows", SIZES)
 def test_is_the_reference_permutation(rows: int) -> None:
     for segment in range(3):
@@ -31,7 +21,7 @@ def test_is_the_reference_permutation(rows: int) -> None:
         assert table.tolist() == [reference_hashing.permute(b"key", segment, rows, row) for row in range(rows)]
 
 
-@pytest.mark.usefixtures("mode")
+@pytest.mark.usefixtures("isa")
 @in_turn("rows", SIZES)
 def test_is_a_bijection_and_inverse_inverts(rows: int) -> None:
     permutation_ = Permutation(b"another key", 1, rows)
@@ -50,6 +40,7 @@ def test_large_tables_are_bijections(rows: int) -> None:
     assert (permutation_.inverse_table()[table] == np.arange(rows)).all()
 
 
+@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("size", [2**31 - 1, 2**31, 2**31 + 1, 3 * 2**30, 2**32 - 1, 2**32])
 def test_the_largest_sizes(size: int) -> None:
     """As the reference, whose numbers have no size, and with numbers that a sign would take a bit from."""

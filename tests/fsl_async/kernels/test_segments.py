@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 from fsl_async.errors import MisuseError
-from fsl_async.kernels.rows import segments as kernels
 from fsl_async.kernels.rows.permutation import Permutation
 from fsl_async.kernels.rows.segments import (
     fold,
@@ -17,6 +14,8 @@ from fsl_async.kernels.rows.segments import (
 )
 from tests.support import reference_hashing
 from tests.support.cases import in_turn
+
+pytestmark = pytest.mark.usefixtures("isa")
 
 # rows, bins, positions, row bytes, queries
 SELECTIONS = [
@@ -45,17 +44,6 @@ FOLDS = [
 ]
 
 
-@pytest.fixture(params=["compiled", "uncompiled"])
-def _mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if request.param == "uncompiled":
-        for name, kernel in vars(kernels).copy().items():
-            if hasattr(kernel, "py_func"):
-                monkeypatch.setattr(kernels, name, kernel.py_func)
-    # Ring elements wrap around; uncompiled, numpy would warn of it.
-    with np.errstate(over="ignore"):
-        yield
-
-
 def selection(
     seed: int, rows: int, bins: int, positions: int, row_bytes: int, queries: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -79,7 +67,6 @@ def test_permuted_model_is_in_place_order(shape: tuple[int, int, int, int, int])
     assert (table[permutation.table()] == model).all()
 
 
-@pytest.mark.usefixtures("_mode")
 @in_turn("shape", SELECTIONS)
 def test_selection_is_the_xor_of_the_chosen_rows(shape: tuple[int, int, int, int, int]) -> None:
     _, bins, positions, row_bytes, queries = shape
@@ -203,7 +190,6 @@ def as_integers(totals: np.ndarray) -> list[list[int]]:
     return totals.tolist()
 
 
-@pytest.mark.usefixtures("_mode")
 @in_turn("shape", FOLDS)
 def test_fold_sums_the_segments(shape: tuple[int, int, int, int, int]) -> None:
     _, _, positions, width, element_bits = shape

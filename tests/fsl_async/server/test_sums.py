@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from fsl_async import Dense, MisuseError, Ring, Sparse, Task, kernels
-from fsl_async.kernels.trees import union_evaluation as kernel
 from fsl_async.server.aggregation import Aggregate, CellMemory
 from fsl_async.server.sums import merging
 from tests.support.cases import in_turn
@@ -26,14 +25,17 @@ def make_evaluation(rng: np.random.Generator, trees: int, depth: int, planes: in
     return kernels.Evaluation(keys[0], roots, tree, keys[1], hints, bits)
 
 
+@in_turn("lane", [None, "plain"])
 @in_turn("bits", [32, 64, 128])
 @in_turn(
     "bins, leaves, planes, chosen",
     [(1, 1, 1, 1), (1, 9, 2, 3), (3, 2, 1, 0), (255, 3, 1, 40), (256, 7, 2, 1792), (1100, 13, 3, 9), (257, 129, 1, 7)],
 )
 def test_chosen_places_equal_the_same_places_of_everything(
-    bits: int, bins: int, leaves: int, planes: int, chosen: int
+    lane: str | None, bits: int, bins: int, leaves: int, planes: int, chosen: int
 ) -> None:
+    before = kernels.active_isa()
+    kernels.select_isa(lane)
     rng = np.random.default_rng([bits, bins, leaves])
     segments = 2
     evaluation = make_evaluation(rng, segments * bins, (leaves - 1).bit_length(), planes, bits)
@@ -55,21 +57,7 @@ def test_chosen_places_equal_the_same_places_of_everything(
         chosen_alone[0, picked // bins, :, picked % bins] = expected.transpose(1, 0, 2)
         own = totals.sums[:, segment * bins : (segment + 1) * bins]
         np.testing.assert_array_equal(own, total_of(chosen_alone, bits))
-
-
-def test_places_run_uncompiled_too() -> None:
-    rng = np.random.default_rng(5)
-    evaluation = make_evaluation(rng, 3, 2, 1, 64)
-    places = kernels.choose_places(np.array([0, 7, 10], dtype=np.uint32), 4, 3)
-    compiled, plain = np.zeros((2, 1, 3, 2), dtype=np.uint64)
-    totals, plain_totals = np.zeros((2, 1, 3, 2), dtype=np.uint64)
-    kernels.places_adder(evaluation, places, compiled, 0, kernels.Totals(totals))(0, 3)
-    trees, conversion = kernel.trees_of(evaluation), kernel.conversion_of(evaluation)
-    arguments = (trees, conversion, (0, 0, 3, 4), places.bins, places.starts, plain.reshape(-1, 2))
-    with np.errstate(over="ignore"):
-        kernel.add_places.py_func(*arguments, kernels.Totals(plain_totals))
-    np.testing.assert_array_equal(plain, compiled)
-    np.testing.assert_array_equal(plain_totals, totals)
+    kernels.select_isa(before)
 
 
 def test_ranges_that_cut_a_group_are_refused() -> None:

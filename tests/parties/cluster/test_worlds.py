@@ -105,13 +105,13 @@ class Strange(WorkerService):
     [
         ({"release": "0.0.9"}, "it has release 0.0.9, and this server played; install the same on both"),
         ({"owner": b"S1"}, "it has the blobs of another server or task"),
-        ({"isa": "portable"}, "its processor has no AES instructions"),
+        ({"isa": "plain"}, "it has no compiled kernels"),
     ],
 )
 async def test_a_worker_that_cannot_be_used_is_refused_by_name(autojump_clock, monkeypatch, says, named):
     monkeypatch.setattr("parties.testing.world.WorkerService", lambda setup: Strange(setup, **says))
     monkeypatch.setattr(
-        WorkerPool, "takes_portable", property(lambda pool: False, lambda pool, value: None), raising=False
+        WorkerPool, "takes_plain", property(lambda pool: False, lambda pool, value: None), raising=False
     )
     async with a_world(workers=(1, 0)) as made:
         await trio.sleep(30)
