@@ -320,7 +320,10 @@ async def _owner_in(store: Store) -> StoredOwner:
 
 def _check_owner(owner: StoredOwner, ours: StoredOwner) -> None:
     if owner.version != VERSION:
-        raise StorageError(f"{SOURCE} is of version {owner.version}, this release reads version {VERSION}")
+        raise StorageError(
+            f"{SOURCE} is of version {owner.version}, this release reads version {VERSION}. Run the release that wrote "
+            "it; or, once that has the outcome of what was sent, begin anew with another store"
+        )
     if owner.identity != ours.identity:
         whose = f"client {owner.name!r}" if owner.name != ours.name else f"other keys of {owner.name!r}"
         raise MisuseError(f"the state belongs to {whose}, not to {ours.name!r} with these keys")

@@ -9,11 +9,15 @@ import pytest
 import trio
 
 from fsl_async.errors import StorageError
+from parties.client import state
 from parties.commands.report import ExitCode
+from parties.compute import InlineLane
 from parties.deployment.server import server_setup
+from parties.identity.keys import Identity
 from parties.settings.writing import free_addresses
 from parties.storage.sqlite_file import APPLICATION, COPY, FORMAT
-from tests.support.shop import WIDTH, deploy
+from parties.storage.store import MemoryStore
+from tests.support.shop import TASK, WIDTH, deploy
 
 FORMAT_1 = """
     PRAGMA page_size = 16384; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = wal;
@@ -68,6 +72,20 @@ def test_every_command_refuses_a_store_of_another_format_by_name(folder, words, 
     assert "Run that release; or" in out
     assert (folder / old).read_bytes() == content
     assert not (folder / "new.copy").exists()
+
+
+async def test_a_client_s_state_of_another_version_is_refused_with_what_to_do(monkeypatch):
+    store, identity = MemoryStore(), Identity.generate("anna")
+    monkeypatch.setattr(state, "VERSION", state.VERSION - 1)
+    await state.ClientState(store, identity.public, TASK, InlineLane()).claim()
+    content = bytes(await store.blob("owner"))
+    monkeypatch.undo()
+    told = (
+        rf"of version {state.VERSION - 1}, .*version {state.VERSION}\. Run the release that wrote it; or, once it has"
+    )
+    with pytest.raises(StorageError, match=told):
+        await state.ClientState(store, identity.public, TASK, InlineLane()).load()
+    assert bytes(await store.blob("owner")) == content
 
 
 def test_a_server_does_not_start_from_a_store_of_another_format(folder):
