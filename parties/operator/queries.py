@@ -117,7 +117,7 @@ class OperatorPort:
     def _foreign(self) -> ForeignPeerError:
         return ForeignPeerError(
             f"what answers at http://{self._address} is not an operator's port of fsl-async, or is one of another "
-            "release; check [operator] listen"
+            "release; check [operator] listen, or ask with the release that runs there"
         )
 
     def _refused(self, status: int, explanation: str) -> FslError:

@@ -218,7 +218,7 @@ def check_format(connection: sqlite3.Connection, path: Path) -> None:
     if version != FORMAT:
         raise StorageError(
             f"{path} is a store of format {version}, and this release has format {FORMAT}: another release wrote it. "
-            "Run that release; or put the file aside and begin anew: a client once it has the outcome of what was sent, "
+            "Run that release; or put the file aside and begin anew: a client once it has the outcome of what it sent, "
             "servers both together, as docs/operations.md says"
         )
 
