@@ -23,9 +23,6 @@ from fsl_async.wire.public_part import Trees
 STEPS_OF_RETRIEVALS = 5
 """Messages of the servers that wait for each other: two of the toss, one forwarded, two that end the round."""
 
-STEPS_OF_A_UNION = 8
-"""Two of the toss, one forwarded, five from roster to conclusion."""
-
 
 def retrieval_round(task: Task, setting: Setting) -> RoundCosts:
     """A round in which every client retrieves once, dense blocks included; more retrievals repeat that phase."""
@@ -42,11 +39,6 @@ def retrieval_round(task: Task, setting: Setting) -> RoundCosts:
         laid_out=costs.laid_out_rows(config.shape),
         steps=STEPS_OF_RETRIEVALS,
     )
-
-
-def retrieval_trivially(task: Task, setting: Setting) -> Traffic:
-    """All blocks are downloaded whole, as `Client.retrieve` does with `...`."""
-    return costs.fetching_whole(task, setting)
 
 
 def union_round(task: Task, setting: Setting, found: tuple[UnionBlock, ...]) -> RoundCosts:
@@ -68,7 +60,6 @@ def union_round(task: Task, setting: Setting, found: tuple[UnionBlock, ...]) -> 
         work=costs.tree_work(shape) + costs.submission_work(shape, Trees.OWN),
         folded=costs.folded_bytes(shape),
         laid_out=0,
-        steps=STEPS_OF_A_UNION,
     )
 
 

@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import Literal
 
 from msgspec.structs import replace as replaced
@@ -37,6 +38,9 @@ from fsl_async.union import UnionBlock
 from fsl_async.wire.public_part import Trees
 
 BLOCK = "rows"
+BARE = {"privacy": None, "bound": None, "bound_proof": "exact", "largest_weight": None}
+"""Settings of a task without a bound and noise."""
+
 STEPS_OF_A_ROUND = 8
 """Messages of the servers that wait for each other: two of the toss, one forwarded, five from roster to conclusion."""
 
@@ -87,7 +91,7 @@ class Question:
     def __post_init__(self) -> None:
         if not 2 <= self.clients <= LARGEST_CLIENTS:
             raise MisuseError(f"clients: from 2 to {LARGEST_CLIENTS} expected, got {self.clients}")
-        self.task(rows=self.rows, select=self.select, width=self.width)  # which checks the rest
+        self.task()  # which checks the rest
         if not self.select <= self.union <= self.rows:
             raise MisuseError(
                 f"union: from select={self.select} to rows={self.rows} rows expected, got {self.union}; "
@@ -105,30 +109,25 @@ class Question:
     @property
     def asked(self) -> Task:
         """The task as it was asked about."""
-        return self.task(rows=self.rows, select=self.select, width=self.width, selection="", alignment="")
+        return self.task(selection="", alignment="")
 
     def task(
         self,
-        *,
-        rows: int,
-        select: int,
-        width: int,
         selection: Literal["adaptive", "fixed", ""] = "adaptive",
         alignment: Literal["all", "union", ""] = "all",
     ) -> Task:
-        """The task with the sparse block in that shape, and settings other than those it was asked about with."""
+        """The task with the sparse block in this shape; empty settings are those that it was asked about with."""
+        shape = {"rows": self.rows, "select": self.select, "width": self.width}
         given = self.given or Task(
             name="plan",
-            blocks=(Sparse(self.block, rows=rows, select=select, width=width),),
+            blocks=(Sparse(self.block, **shape),),
             ring=Ring(self.bits),
             security=self.security,
             min_clients=2,
             max_clients=self.clients,
         )
         blocks = tuple(
-            replaced(block, rows=rows, select=select, width=width)
-            if isinstance(block, Sparse) and block.name == self.block
-            else block
+            replaced(block, **shape) if isinstance(block, Sparse) and block.name == self.block else block
             for block in given.blocks
         )
         if (aligned := alignment or given.alignment) == "union":  # with which no task has these
@@ -138,8 +137,7 @@ class Question:
     @property
     def without_bound(self) -> Question:
         """The same question about a task without a bound and noise, which other shapes might not have."""
-        bare = {"privacy": None, "bound": None, "bound_proof": "exact", "largest_weight": None}
-        return self if self.given is None else replace(self, given=replaced(self.given, **bare))
+        return self if self.given is None else replace(self, given=replaced(self.given, **BARE))
 
     def unions(self, task: Task) -> tuple[UnionBlock, ...]:
         """The unions of a task's sparse blocks: of the others, all that clients can select."""
@@ -237,15 +235,12 @@ def _basic(question: Question) -> Variant:
     return _one_tree(Name.BASIC, single)
 
 
-def _mega(question: Question) -> Variant:
-    return _one_tree(Name.MEGA, question)
-
-
-def _one_tree(name: Name, question: Question) -> Variant:
-    task = question.task(rows=question.rows, select=question.select, width=question.width)
-    config = costs.specimen_config(task, question.setting())
-    every = _round(config, question.setting())
-    return Variant(name, question.width, _shapes(config.shape), every, every)
+def _one_tree(name: Name, question: Question, selection: Literal["adaptive", "fixed"] = "adaptive") -> Variant:
+    """Trees of every round, or of a session, whose later rounds bring hints alone."""
+    setting = question.setting()
+    config = costs.specimen_config(question.task(selection), setting)
+    later = _round(config, setting, session=selection == "fixed")
+    return Variant(name, question.width, _shapes(config.shape), _round(config, setting), later)
 
 
 def _round(config: RoundConfig, setting: Setting, *, session: bool = False) -> RoundCosts:
@@ -270,22 +265,6 @@ def _round(config: RoundConfig, setting: Setting, *, session: bool = False) -> R
 
 def _shapes(task: Task) -> tuple[Shape, ...]:
     return tuple(costs.shape_of(task, block) for _, block in task.sparse_blocks())
-
-
-# ---- trees of a session
-
-
-def _epochs(question: Question) -> Variant:
-    task = question.task(rows=question.rows, select=question.select, width=question.width, selection="fixed")
-    setting = question.setting()
-    config = costs.specimen_config(task, setting)
-    return Variant(
-        Name.EPOCHS,
-        question.width,
-        _shapes(config.shape),
-        _round(config, setting),
-        _round(config, setting, session=True),
-    )
 
 
 # ---- private set union
@@ -316,9 +295,7 @@ def _union_and_epochs(question: Question) -> Variant:
 
 def _aligned(question: Question, selection: Literal["adaptive", "fixed"]) -> tuple[tuple[UnionBlock, ...], RoundConfig]:
     """The unions that a union round finds, and a main round aligned on them."""
-    task = question.task(
-        rows=question.rows, select=question.select, width=question.width, selection=selection, alignment="union"
-    )
+    task = question.task(selection, alignment="union")
     found = question.unions(task)
     return found, costs.specimen_config(task, question.setting(), union=found)
 
@@ -390,12 +367,11 @@ def _after(before: RoundCosts, after: RoundCosts) -> RoundCosts:
 
 def _trivial(question: Question) -> Variant:
     """Every weight is shared whole; nothing is proved of it, counted or noised."""
-    sparse = question.task(rows=question.rows, select=question.select, width=question.width)
+    sparse = question.task()
     blocks = (
         _dense_blocks(block.name, block.weights) if isinstance(block, Sparse) else (block,) for block in sparse.blocks
     )
-    bare = {"bound": None, "bound_proof": "exact", "largest_weight": None, "privacy": None}
-    plain = replaced(sparse, **bare, min_contributors=None, lying_clients=1)
+    plain = replaced(sparse, **BARE, min_contributors=None, lying_clients=1)
     task = replaced(plain, blocks=tuple(itertools.chain.from_iterable(blocks)))
     every = _round(costs.specimen_config(task, question.setting()), question.setting())
     return Variant(Name.TRIVIAL, question.width, (), every, every)
@@ -412,9 +388,9 @@ def _dense_blocks(name: str, weights: int) -> tuple[Dense, ...]:
 
 _BUILDERS: dict[Name, Callable[[Question], Variant]] = {
     Name.BASIC: _basic,
-    Name.MEGA: _mega,
+    Name.MEGA: partial(_one_tree, Name.MEGA),
     Name.UNION: _union,
-    Name.EPOCHS: _epochs,
+    Name.EPOCHS: partial(_one_tree, Name.EPOCHS, selection="fixed"),
     Name.BOTH: _union_and_epochs,
     Name.TRIVIAL: _trivial,
 }

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Final, get_args
+from typing import Final, TypeAlias, get_args
 
 import msgspec
 from prometheus_client import (
@@ -35,7 +35,7 @@ from fsl_async.protocols import ssa
 from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Refused
 from parties import events
 from parties.files.disk import room
-from parties.status import BlobsStatus, Note, ServerStatus, TaskState
+from parties.status import BlobsStatus, EngineStatus, ServerStatus, TaskState
 from parties.storage.mark import backed_up_at
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -83,18 +83,15 @@ class Metrics:
             {"server": server, "task": task, "version": version}
         )
         self._rounds = _Rounds(registry)
-        self._clients = _Clients(registry)
         self._traffic = _Traffic(registry)
         self._health = _Health(registry)
         self._events = _Events(registry)
-        self._notes = _Notes()
-        registry.register(self._notes)
-        self._disks = _Disks(registry)
-        self._compute = _Compute(registry)
+        self._status = _Status()
+        registry.register(self._status)
 
     def hear(self, event: events.ServerEvent) -> None:
         """Count an event."""
-        for part in (self._rounds, self._clients, self._traffic, self._health, self._events):
+        for part in (self._rounds, self._traffic, self._health, self._events):
             part.hear(event)
 
     def lagged(self, seconds: float, stalled: bool) -> None:
@@ -112,15 +109,13 @@ class Metrics:
             store: the path of its store; empty or "memory": it has none on a disk.
             ready: whether it can take part in rounds.
         """
-        self._health.ready.set(ready)
-        self._disks.show(store, status.blobs)
-        self._rounds.show(status)
-        self._notes.notes = status.notes
-        self._clients.connected.set(status.clients_connected)
-        self._health.peer.set(status.peer_connected)
-        self._compute.show(status)
-        for name in get_args(TaskState):
-            self._health.task.labels(name).set(name == state)
+        run = status.round
+        gauges = (*_of_round(status), *_of_host(status, store), ("ready", "1 while the task can take part.", ready))
+        self._status.families = [
+            _one_of("fsl_task_state", "1 for where the task is.", get_args(TaskState), state),
+            _one_of("fsl_round_state", "1 for the running round's state.", STATES, run.state if run else TOSSING),
+            *(GaugeMetricFamily(f"fsl_{name}", text, value=value) for name, text, value in gauges),
+        ]
 
 
 def exposed(process: Metrics, tasks: Sequence[tuple[str, Metrics]]) -> bytes:
@@ -149,15 +144,9 @@ def _add(found: dict[str, Metric], family: Metric, labels: dict[str, str]) -> No
 
 
 class _Rounds:
-    """Metrics of rounds: how they ended, and the state of the running one."""
+    """Metrics of rounds: how they ended, and how many clients were counted or excluded, and why; no names."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._state = Gauge("fsl_round_state", "1 for the running round's state.", ["state"], registry=registry)
-        self._number = Gauge("fsl_round_number", "The running round; 0 while none is.", registry=registry)
-        self._opened = Gauge("fsl_round_opened_timestamp_seconds", "When it opened.", registry=registry)
-        self._closes = Gauge("fsl_round_closes_timestamp_seconds", "When it closes at the latest.", registry=registry)
-        self._list = Gauge("fsl_round_submissions", "Submissions on its list.", registry=registry)
-        self._waiting = Gauge("fsl_submissions_waiting", "Of them, waiting for evaluation.", registry=registry)
         self._settled = Counter("fsl_rounds", "Rounds settled.", ["outcome"], registry=registry)
         self._seconds = Histogram(
             "fsl_round_seconds", "From opening to settled.", buckets=ROUND_BUCKETS, registry=registry
@@ -165,8 +154,14 @@ class _Rounds:
         self._evaluation = Histogram(
             "fsl_evaluation_seconds", "Of one submission.", buckets=EVALUATION_BUCKETS, registry=registry
         )
+        self._counted = Counter("fsl_clients_counted", "Clients counted, over all rounds.", registry=registry)
+        self._excluded = Counter(
+            "fsl_clients_excluded", "Clients not counted, over all rounds.", ["reason"], registry=registry
+        )
         for outcome in ("done", "aborted", "refused"):
             self._settled.labels(outcome)
+        for reason in EXCLUSIONS:
+            self._excluded.labels(reason)
 
     def hear(self, event: events.ServerEvent) -> None:
         match event:
@@ -175,37 +170,9 @@ class _Rounds:
             case events.RoundSettled(past=past):
                 self._settled.labels(past.report.ended).inc()
                 self._seconds.observe(past.seconds)
-
-    def show(self, status: ServerStatus) -> None:
-        run = status.round
-        state = run.state if run else TOSSING
-        for name in STATES:
-            self._state.labels(name).set(name == state)
-        self._number.set(run.number if run else 0)
-        self._opened.set(run.opened_at if run else math.nan)
-        self._closes.set(math.nan if run is None else math.inf if run.closes_at is None else run.closes_at)
-        self._list.set(run.submissions if run else 0)
-        self._waiting.set(run.submissions - run.evaluated if run else 0)
-
-
-class _Clients:
-    """Metrics of clients, counted or excluded and why; no names."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.connected = Gauge("fsl_clients_connected", "Clients connected.", registry=registry)
-        self._counted = Counter("fsl_clients_counted", "Clients counted, over all rounds.", registry=registry)
-        self._excluded = Counter(
-            "fsl_clients_excluded", "Clients not counted, over all rounds.", ["reason"], registry=registry
-        )
-        for reason in EXCLUSIONS:
-            self._excluded.labels(reason)
-
-    def hear(self, event: events.ServerEvent) -> None:
-        if isinstance(event, events.RoundSettled):
-            report = event.past.report
-            self._counted.inc(len(report.clients))
-            for reason in report.excluded.values():
-                self._excluded.labels(reason if reason in EXCLUSIONS else OTHER).inc()
+                self._counted.inc(len(past.report.clients))
+                for reason in past.report.excluded.values():
+                    self._excluded.labels(reason if reason in EXCLUSIONS else OTHER).inc()
 
 
 class _Traffic:
@@ -235,12 +202,9 @@ class _Traffic:
 
 
 class _Health:
-    """Metrics of the other server and this process."""
+    """Metrics of this process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.peer = Gauge("fsl_peer_connected", "1 while the other server is connected.", registry=registry)
-        self.ready = Gauge("fsl_ready", "1 while the task can take part in rounds.", registry=registry)
-        self.task = Gauge("fsl_task_state", "1 for where the task is.", ["state"], registry=registry)
         self.lag = Histogram(
             "fsl_event_loop_lag_seconds", "How late tasks run.", buckets=LAG_BUCKETS, registry=registry
         )
@@ -283,65 +247,68 @@ class _Events:
         counter.inc()
 
 
-class _Notes(Collector):
-    """Gauges of the figures in a status's notes."""
+class _Status(Collector):
+    """Gauges of a status, as it was when it was shown last."""
 
-    notes: tuple[Note, ...] = ()
+    families: Sequence[Metric] = ()
 
     def collect(self) -> Iterator[Metric]:
-        for note in self.notes:
-            for name, value in note.figures.items():
-                yield GaugeMetricFamily(f"fsl_{name}", f"{note.title}.", value=value)
+        yield from self.families
 
 
-class _Compute:
-    """Metrics of the workers that compute for this server; no worker is named."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._connected = Gauge(
-            "fsl_cluster_connected", "1 while the server is connected with its cluster.", registry=registry
-        )
-        self._workers = Gauge("fsl_workers", "Workers that compute for this server.", registry=registry)
-        self._waiting = Gauge("fsl_workers_waiting", "Submissions that no worker has been given.", registry=registry)
-        self._open = Gauge("fsl_partials_open", "Partial sums that are not sealed.", registry=registry)
-        self._sealed = Gauge("fsl_partials_sealed", "Partial sums of this round that have come.", registry=registry)
-        self._again = Gauge(
-            "fsl_given_again", "Submissions of the running round that were given out again.", registry=registry
-        )
-        self._bytes = Gauge("fsl_partials_bytes", "Bytes of partial sums that have come.", registry=registry)
-
-    def show(self, status: ServerStatus) -> None:
-        engine = status.engine
-        self._connected.set(engine.connected if engine else math.nan)
-        self._workers.set(len(engine.workers) if engine else math.nan)
-        self._waiting.set(engine.waiting if engine else math.nan)
-        self._open.set(engine.open if engine else math.nan)
-        self._sealed.set(engine.sealed if engine else math.nan)
-        self._again.set(engine.given_again if engine else math.nan)
-        self._bytes.set(engine.bytes_taken if engine else math.nan)
+def _one_of(name: str, text: str, all_states: Sequence[str], state: str) -> Metric:
+    """A gauge that is 1 with the label of the state that is, and 0 with every other one."""
+    family = GaugeMetricFamily(name, text, labels=["state"])
+    for each in all_states:
+        family.add_metric([each], each == state)
+    return family
 
 
-class _Disks:
-    """Metrics of the file that must not be lost, and of blobs."""
+_Gauge: TypeAlias = tuple[str, str, float]
+"""The end of a name, what it is, and its value; NaN where there is none."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._free = Gauge("fsl_store_free_bytes", "Bytes that are free for the store.", registry=registry)
-        self._backup = Gauge("fsl_backup_timestamp_seconds", "When the last backup was made.", registry=registry)
-        self._bytes = Gauge("fsl_blobs_bytes", "Bytes of blobs.", registry=registry)
-        self._blobs_free = Gauge("fsl_blobs_free_bytes", "Bytes that are free for blobs.", registry=registry)
-        self._erase = Gauge("fsl_blobs_to_erase", "Groups of blobs that wait to be erased.", registry=registry)
 
-    def show(self, store: str, blobs: BlobsStatus | None) -> None:
-        self._bytes.set(blobs.stored_bytes if blobs else math.nan)
-        self._blobs_free.set(blobs.free_bytes if blobs and blobs.free_bytes is not None else math.nan)
-        self._erase.set(blobs.to_erase if blobs else math.nan)
-        self._free.set(math.nan)
-        self._backup.set(math.nan)
-        if store in ("", "memory"):
-            return
-        with suppress(StorageError):
-            self._free.set(room(Path(store)))
-        self._backup.set(backed_up_at(Path(store)))
+def _of_round(status: ServerStatus) -> Iterator[_Gauge]:
+    """Gauges of the running round, of who is connected, and of the figures in the status's notes."""
+    run = status.round
+    closes = math.nan if run is None else math.inf if run.closes_at is None else run.closes_at
+    yield "round_number", "The running round; 0 while none is.", run.number if run else 0
+    yield "round_opened_timestamp_seconds", "When it opened.", run.opened_at if run else math.nan
+    yield "round_closes_timestamp_seconds", "When it closes at the latest.", closes
+    yield "round_submissions", "Submissions on its list.", run.submissions if run else 0
+    yield "submissions_waiting", "Of them, waiting for evaluation.", run.submissions - run.evaluated if run else 0
+    yield "clients_connected", "Clients connected.", status.clients_connected
+    yield "peer_connected", "1 while the other server is connected.", status.peer_connected
+    for note in status.notes:
+        yield from ((name, f"{note.title}.", value) for name, value in note.figures.items())
+
+
+def _of_host(status: ServerStatus, store: str) -> Iterator[_Gauge]:
+    """Gauges of the workers that compute for this server, none of which is named, of its store and of its blobs."""
+    engine, blobs, path = status.engine, status.blobs, Path(store) if store not in ("", "memory") else None
+    yield "cluster_connected", "1 while the server is connected with its cluster.", _told(engine, "connected")
+    yield "workers", "Workers that compute for this server.", len(engine.workers) if engine else math.nan
+    yield "workers_waiting", "Submissions that no worker has been given.", _told(engine, "waiting")
+    yield "partials_open", "Partial sums that are not sealed.", _told(engine, "open")
+    yield "partials_sealed", "Partial sums of this round that have come.", _told(engine, "sealed")
+    yield "given_again", "Submissions of the running round that were given out again.", _told(engine, "given_again")
+    yield "partials_bytes", "Bytes of partial sums that have come.", _told(engine, "bytes_taken")
+    yield "store_free_bytes", "Bytes that are free for the store.", _free(path)
+    yield "backup_timestamp_seconds", "When the last backup was made.", backed_up_at(path) if path else math.nan
+    yield "blobs_bytes", "Bytes of blobs.", _told(blobs, "stored_bytes")
+    yield "blobs_free_bytes", "Bytes that are free for blobs.", _told(blobs, "free_bytes")
+    yield "blobs_to_erase", "Groups of blobs that wait to be erased.", _told(blobs, "to_erase")
+
+
+def _told(part: EngineStatus | BlobsStatus | None, field: str) -> float:
+    value: float | None = None if part is None else getattr(part, field)
+    return math.nan if value is None else value
+
+
+def _free(store: Path | None) -> float:
+    with suppress(StorageError):
+        return room(store) if store else math.nan
+    return math.nan
 
 
 def _refusal_reasons() -> tuple[str, ...]:

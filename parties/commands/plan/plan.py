@@ -309,7 +309,7 @@ def check_dtype(dtype: str) -> None:
 
 def _reported(question: Question) -> Question:
     setting = question.setting()
-    config = specimen_config(question.task(rows=question.rows, select=question.select, width=question.width), setting)
+    config = specimen_config(question.task(), setting)
     return replace(question, statement_bytes=statement_bytes(setting, config))
 
 

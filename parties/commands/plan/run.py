@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from fsl_async.costs.alone import retrieval_round, retrieval_trivially, union_round, union_trivially
-from fsl_async.costs.message_sizes import DIGEST, Setting, Traffic, specimen_config
+from fsl_async.costs.alone import retrieval_round, union_round, union_trivially
+from fsl_async.costs.message_sizes import DIGEST, Setting, Traffic, fetching_whole, specimen_config
 from fsl_async.costs.scaling import ANOTHER_MACHINE, HostCapacity
 from fsl_async.costs.variants import Question, RoundCosts
 from fsl_async.errors import MisuseError
@@ -220,7 +220,7 @@ def plan_alone(
         for _, block in task.sparse_blocks()
     )
     if task.protocol == "psr":
-        costs, trivial = retrieval_round(task, setting), retrieval_trivially(task, setting)
+        costs, trivial = retrieval_round(task, setting), fetching_whole(task, setting)
     else:
         costs, trivial = union_round(task, setting, found), union_trivially(task, setting)
     result = _result(task, clients, costs, trivial, assumptions)

@@ -98,18 +98,14 @@ def _task(path: Path, deployment: Deployment) -> str:
 
 
 def _of_server(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]]:
+    shared = _of_host(file, deployment, [(file, deployment.task)])
+    return [*_of_keys(file, deployment), *_of_task(file, deployment, shared)]
+
+
+def _of_keys(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]]:
     return [
         ("keys", _plain(files.own_keys, file, deployment)),
         ("key folder", _plain(files.key_folder, file.identity, deployment)),
-        ("clients", _plain(files.admission, file, deployment.task)),
-        ("model", _plain(files.model, file, deployment.task)),
-        ("rounds", _plain(files.rounds, file, deployment.task)),
-        ("store", partial(files.store, file.store)),
-        ("blobs", partial(bulk.blobs, file, deployment, running=files.is_running(file.store))),
-        ("disk", _plain(files.disk, file, deployment.task)),
-        *_of_host(file, deployment, [(file, deployment.task)]),
-        *_of_compute(file, deployment),
-        ("other server", partial(others.reachable, deployment, file.transport, 1 - file.server)),
     ]
 
 
@@ -129,8 +125,7 @@ def _of_address(
 ) -> list[tuple[str, Check]]:
     """What several tasks share."""
     return [
-        ("keys", _plain(files.own_keys, file, deployment)),
-        ("key folder", _plain(files.key_folder, file.identity, deployment)),
+        *_of_keys(file, deployment),
         ("disk", _plain(files.disk_for_all, tasks)),
         *_of_host(file, deployment, tasks),
     ]
@@ -151,8 +146,10 @@ def _of_host(
     ]
 
 
-def _of_task(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]]:
-    """What each of several tasks has for itself."""
+def _of_task(
+    file: ServerFile, deployment: Deployment, shared: Sequence[tuple[str, Check]] = ()
+) -> list[tuple[str, Check]]:
+    """What a task has for itself, and in its midst what it does not share with others."""
     return [
         ("clients", _plain(files.admission, file, deployment.task)),
         ("model", _plain(files.model, file, deployment.task)),
@@ -160,6 +157,7 @@ def _of_task(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]
         ("store", partial(files.store, file.store)),
         ("blobs", partial(bulk.blobs, file, deployment, running=files.is_running(file.store))),
         ("disk", _plain(files.disk, file, deployment.task)),
+        *shared,
         *_of_compute(file, deployment),
         ("other server", partial(others.reachable, deployment, file.transport, 1 - file.server)),
     ]
