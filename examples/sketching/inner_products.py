@@ -13,7 +13,7 @@ import numpy.typing as npt
 from numba import njit
 
 from fsl_async.kernels.arrays import read_only, require
-from fsl_async.kernels.bounds.combination import multiply_add
+from fsl_async.kernels.bounds.combination_kernels import multiply_add
 
 PRIME: Final = 2**61 - 1
 

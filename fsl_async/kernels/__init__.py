@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         hash_blocks as hash_blocks,
         key_schedule as key_schedule,
         keystream as keystream,
+        plain_unless_chosen as plain_unless_chosen,
         select_isa as select_isa,
     )
     from fsl_async.kernels.arrays import Blocks as Blocks

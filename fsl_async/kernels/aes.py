@@ -6,13 +6,16 @@ and must pass its known-answer test before it computes anything else.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from fsl_async.errors import MisuseError
 from fsl_async.kernels.arrays import Blocks, blocks_in
 from fsl_async.kernels.lane import active, passes_of
 from fsl_async.kernels.selftest import check_isa
-from fsl_async.kernels.simd.isa import Keys, find_isa, isa_names, schedule
+from fsl_async.kernels.simd.isa import PLAIN, Keys, find_isa, isa_names, schedule
 from fsl_async.kernels.simd.vectors import lanes
 
 
@@ -32,6 +35,19 @@ def select_isa(name: str | None = None) -> str:
     check_isa(isa)
     active[:] = [isa]
     return isa.name
+
+
+@contextmanager
+def plain_unless_chosen() -> Iterator[None]:
+    """Within this context the plain set, if none is active: where kernels are not worth the second of loading them."""
+    chosen = not active
+    if chosen:
+        select_isa(PLAIN.name)
+    try:
+        yield
+    finally:
+        if chosen:
+            active.clear()
 
 
 def active_isa() -> str:

@@ -11,15 +11,15 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-from fsl_async.kernels.simd.isa import PLAIN, Isa, Keys, PlainKeys, find_isa, isa_names, isa_of
+from fsl_async.kernels.simd.isa import PLAIN, Isa, Keys, PlainKeys, find_isa, has_compiler, isa_names, isa_of
 
 active: list[Isa] = []
 """The instruction set of new keys, once one is chosen (`aes.select_isa`)."""
 
 
 def compiles() -> bool:
-    """Whether the active instruction set has compiled kernels."""
-    return _active() is not PLAIN
+    """Whether the active instruction set has compiled kernels, or will have once it is chosen."""
+    return active[0] is not PLAIN if active else has_compiler()
 
 
 def passes_of(*keys: Keys) -> ModuleType:
