@@ -397,6 +397,8 @@ def _requests() -> list[Case]:
         of("limit-attempts", "the eleventh", "`limit`", "submit", head={"query": 3}, times=11),
         of("limit-end", "the fourth `limit` of a round", "`limit`, ends", "submit", head={"query": 3}, times=14),
         of("request-ahead", "the next before the reply", ACCEPTED, "download", ahead=True),
+        of("role-key", "a client's key in a server's role", ENDS, "nothing", role=int(Role.SERVER_1)),
+        case("request-drawn", "by a client that was not drawn", "a request to a round for others", "`not-drawn`"),
         of(
             "request-protocol",
             "a submission in a round that only serves retrievals",
@@ -795,6 +797,7 @@ def _between_servers() -> list[Case]:
     }
     sizes = {"retrieve": Layout.retrieval(CONFIG.shape).size, "submit": Layout.submission(CONFIG.shape, Trees.OWN).size}
     base = {"client": _carried_by(0), "purpose": "retrieve", "query": 1, "size": sizes["retrieve"], "drawn": None}
+    spoilt = bytes(terms_of(MADE["_config"](BOUNDED).shape).verifier_bytes - 1) + b"\xff"
     base_known = messages.Known(settled=2, last=fixed("round"), said=9)
 
     def known(why: str, **theirs: Any) -> Case:
@@ -847,6 +850,11 @@ def _between_servers() -> list[Case]:
         between("proofs-names", "of other clients", "a round's state", state="Proved", event="PeerProofs"),
         between("conclusion", "another outcome", "a round's state", state="Concluded", event="PeerConclusion"),
         between("abort-why", "without a word", "a round's state", state="Open", event="PeerAbort"),
+        between("counts-size", "a byte too few", "counts of contributors", bytes=bytes(4 * 40 - 1)),
+        *(
+            between("proofs-bound", why, "a bound's answer", bytes=answer)
+            for why, answer in (("a byte too few", spoilt[:-1]), ("an element that is not below the prime", spoilt))
+        ),
         between("round-unknown", "of a round that is unknown here", "a round's name", round_id=fixed("round")),
     ]
 

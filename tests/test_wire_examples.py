@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgpack
 import pytest
@@ -11,99 +10,71 @@ from nacl.signing import VerifyKey
 
 from tests.support import reference, reference_tagging
 from tests.support.reference_bounds import Reference
-from tests.support.wire_page import VECTORS, H, K, le, of
+from tests.support.wire_page import VECTORS, Forest, H, Round, check_seat, le, of, read_message, unpack_union
 
 ROUNDS = ("verified", "counted", "semi-honest", "two blocks")
 
 
-class Forest(NamedTuple):
-    """One forest of a round: which of its sparse block, of how many bins and leaves; `words` are its trees'."""
-
-    block: int
-    number: int
-    trees: int
-    leaves: int
-    words: list[list[int]]
+def forests_of(round_: Round) -> list[tuple[int, Forest]]:
+    return [(block.index, forest) for block in round_.blocks for forest in block.forests]
 
 
-def sparse_blocks(config: dict[str, Any]) -> list[dict[str, Any]]:
-    return [block for block in config["task"]["blocks"] if block["type"] == "sparse"]
-
-
-def forests_of(config: dict[str, Any], part: bytes, positions: int = 1) -> Iterator[Forest]:
-    """The forests whose trees are in a retrieval's public part."""
-    counts = 1 if config["task"]["min_contributors"] else 0
-    for number, (block, bins) in enumerate(zip(sparse_blocks(config), config["bins"], strict=True)):
-        shapes = [(3 * bins, -(-block["rows"] // (bins * positions)) + counts)]
-        for forest, (trees, leaves) in enumerate(shapes + [(1, block["rows"] + counts)] * block["stash"]):
-            depth = (leaves - 1).bit_length()
-            words = [int.from_bytes(part[at : at + 16], "little") for at in range(0, 16 * depth * trees, 16)]
-            yield Forest(number, forest, trees, leaves, [words[tree::trees] for tree in range(trees)])
-            part = part[16 * depth * trees + (-(-trees * positions // 8) if positions > 1 else 0) :]
-    assert not part
-
-
-def check_positions(config: dict[str, Any], part: bytes, case: dict[str, Any], positions: int = 1) -> None:
-    """Both servers' leaves at the position of every tree are those of the example, and differ in the control bit."""
-    expand = K("fsl.expand", H("fsl.task", msgpack.packb(config["task"])), config["hash_seed"])
-    forests = list(forests_of(config, part, positions))
-    assert len(forests) == len(case["positions"])
-    for forest, trees in zip(forests, case["positions"], strict=True):
-        assert len(trees) == forest.trees
+def check_positions(round_: Round, part: bytes, case: dict[str, Any]) -> None:
+    """Each tree's row is at its position; there both servers' leaves are as told, and differ in the control bit."""
+    pieces = [piece for block in round_.split(part, "tree", "select") for piece in block]
+    for (index, forest), piece, trees in zip(forests_of(round_), pieces, case["positions"], strict=True):
+        block, count = round_.blocks[index], forest.trees
+        words = [int.from_bytes(piece["tree"][at : at + 16], "little") for at in range(0, len(piece["tree"]), 16)]
+        assert len(trees) == count
         for tree, position in enumerate(trees):
-            assert 0 <= position["leaf"] < forest.leaves
+            leaf, row = position["leaf"], position["row"]
+            assert row in (None, block.row_at(forest, tree, leaf, position["slot"]))
             leaves = []
             for server, seed in enumerate(map(of, case["master seeds"])):
-                place = (forest.block << 96) + (forest.number << 64) + tree
-                root = reference.aes(seed, place) & ~1 | server
-                leaves.append(le(reference.leaf(expand, forest.words[tree], root, position["leaf"]), 16))
-            assert [leaf.hex() for leaf in leaves] == position["leaves of S0 and S1"]
+                root = block.root(seed, server, forest, tree)
+                leaves.append(le(reference.leaf(round_.expand, words[tree::count], root, leaf), 16))
+            assert [each.hex() for each in leaves] == position["leaves of S0 and S1"]
             assert (leaves[0][0] ^ leaves[1][0]) & 1
 
 
 @pytest.mark.parametrize("name", ROUNDS)
 def test_a_tree_has_its_control_bits_differ_at_its_position(name):
     case = VECTORS[name]
-    part = of(case["retrieval"]["part"])
-    positions = 4 if name == "semi-honest" else 1
-    check_positions(msgpack.unpackb(of(case["configuration"])), part, case, positions)
+    check_positions(Round(of(case["configuration"])), of(case["retrieval"]["part"]), case)
 
 
-def read_rows(config: dict[str, Any], case: dict[str, Any], answers: list[bytes], tagged: bool) -> dict[Any, bytes]:
+def read_rows(round_: Round, case: dict[str, Any], answers: list[bytes]) -> dict[Any, bytes]:
     """By block and row, what both answers say, of which all tags fit."""
-    blocks, found, at, keyed = sparse_blocks(config), {}, 0, [[] for _ in sparse_blocks(config)]
+    found: dict[Any, bytes] = {}
+    at, keyed = 0, [[] for _ in round_.blocks]
     both = bytes(one ^ other for one, other in zip(*answers, strict=True))
-    numbers = [number for number, block in enumerate(blocks) for _ in range(1 + block["stash"])]
-    for number, trees in zip(numbers, case["positions"], strict=True):
+    for (index, forest), trees in zip(forests_of(round_), case["positions"], strict=True):
         for position in trees:
-            row, at = both[at : at + 4 * blocks[number]["width"]], at + 4 * blocks[number]["width"]
+            row, at = both[at : at + 4 * forest.width], at + 4 * forest.width
             first, second = (int.from_bytes(of(leaf), "little") for leaf in position["leaves of S0 and S1"])
-            keyed[number].append((first ^ second, row))
+            keyed[index].append((first ^ second, row))
             if position["row"] is not None:
-                found[number, position["row"]] = row
-    for block, of_block in zip(blocks, keyed, strict=True) if tagged else ():
-        words = -(-4 * block["width"] // 8)
+                found[index, position["row"]] = row
+    for block in (block for block in round_.blocks if block.authenticated):
+        words = -(-4 * block.width // 8)
         tags = [int.from_bytes(both[i : i + 8], "little") for i in range(at, at + 8 * words, 8)]
-        assert reference_tagging.tag(of_block, words) == tags
+        assert reference_tagging.tag(keyed[block.index], words) == tags
         at += 8 * words
     assert at == len(both)
     return found
 
 
-def wanted_of(case: dict[str, Any]) -> list[list[int]]:
-    return case["rows"] if isinstance(case["rows"][0], list) else [case["rows"]]
-
-
 @pytest.mark.parametrize("name", ROUNDS)
 def test_both_answers_give_the_rows_of_the_model_and_fit_their_tags(name):
     case = VECTORS[name]
-    config = msgpack.unpackb(of(case["configuration"]))
-    found = read_rows(config, case, [*map(of, case["retrieval"]["answers"])], tagged=name != "semi-honest")
-    for number, (block, rows) in enumerate(zip(sparse_blocks(config), wanted_of(case), strict=True)):
-        model, size = of(case["model"][block["name"]]), 4 * block["width"]
-        assert H("fsl.model", block["name"].encode(), b"i4", model) == config["model"][number]["digest"]
-        assert {row for of_block, row in found if of_block == number} == set(rows)
-        assert all(found[number, row] == model[size * row : size * (row + 1)] for row in rows)
+    round_ = Round(of(case["configuration"]))
+    found = read_rows(round_, case, [*map(of, case["retrieval"]["answers"])])
+    wanted = case["rows"] if isinstance(case["rows"][0], list) else [case["rows"]]
+    for block, rows in zip(round_.blocks, wanted, strict=True):
+        model, size = of(case["model"][block.name]), 4 * block.width
+        assert H("fsl.model", block.name.encode(), b"i4", model) == round_.config["model"][block.index]["digest"]
+        assert {row for index, row in found if index == block.index} == set(rows)
+        assert all(found[block.index, row] == model[size * row : size * (row + 1)] for row in rows)
 
 
 def test_numbers_become_elements_and_numbers_again():
@@ -118,79 +89,54 @@ def test_numbers_become_elements_and_numbers_again():
 # ---- submissions
 
 
-def payloads(config: dict[str, Any], case: dict[str, Any], part: bytes, kinds: tuple[str, ...]) -> dict[Any, list[int]]:
+def payloads(round_: Round, case: dict[str, Any], part: bytes, *kinds: str) -> dict[Any, list[int]]:
     """By block and row, or None for trees without one, what the hints of a submission's public part add."""
-    bits, salt = config["task"]["ring"]["bits"], part[:16]
-    part, found, forests = part[16:-32], {}, iter(case["positions"])
-    digest = H("fsl.task", msgpack.packb(config["task"]))
-    for number, (block, bins) in enumerate(zip(sparse_blocks(config), config["bins"], strict=True)):
-        parts = (digest, config["hash_seed"], le(number, 4), le(config["number"], 8), salt)
-        key, size = K("fsl.convert", *parts), block["width"] * bits // 8
-        leaves = [-(-block["rows"] // bins), *[block["rows"]] * block["stash"]]
-        for depth, trees in ((len(f"{each - 1:b}"), next(forests)) for each in leaves):
-            sizes = {"tree": 16 * depth * len(trees), "hint": size * len(trees), "proof": 16 * len(trees)}
-            pieces = {}
-            for kind in kinds:
-                pieces[kind], part = part[: sizes[kind]], part[sizes[kind] :]
-            for tree, position in enumerate(trees):
-                first, second = (int.from_bytes(of(leaf), "little") for leaf in position["leaves of S0 and S1"])
-                hint, payload = pieces["hint"][size * tree : size * (tree + 1)], []
-                for plane in range(-(-size // 16)):
-                    block_ = int.from_bytes(hint[16 * plane : 16 * plane + 16], "little")
-                    ours, theirs = (
-                        reference.elements(reference.share(key, node, plane, block_, bits), bits)
-                        for node in (first, second)
-                    )
-                    payload += [(one - other) % 2**bits for one, other in zip(ours, theirs, strict=True)]
-                found[number, position["row"]] = payload[: block["width"]]
-    assert not part
+    found, bits = {}, round_.bits
+    pieces = [piece for block in round_.split(part[16:-32], *kinds) for piece in block]
+    for (index, forest), piece, trees in zip(forests_of(round_), pieces, case["positions"], strict=True):
+        key, size = round_.blocks[index].convert(part[:16]), forest.payload * forest.element
+        for tree, position in enumerate(trees):
+            nodes = [int.from_bytes(of(leaf), "little") for leaf in position["leaves of S0 and S1"]]
+            hint, payload = piece["hint"][size * tree : size * (tree + 1)], []
+            for plane in range(-(-size // 16)):
+                masked = int.from_bytes(hint[16 * plane : 16 * plane + 16], "little")
+                shares = [reference.elements(reference.share(key, node, plane, masked, bits), bits) for node in nodes]
+                payload += [(one - other) % 2**bits for one, other in zip(*shares, strict=True)]
+            found[index, position["row"]] = payload[: forest.width]
     return found
 
 
 def test_a_hint_of_a_session_adds_to_the_trees_of_an_earlier_round():
     case, submission = VECTORS["session"], VECTORS["session"]["submission"]
-    first, second = (msgpack.unpackb(of(case[f"{which} configuration"])) for which in ("first", "second"))
-    assert (second["number"], second["session"], second["hash_seed"]) == (6, first["session"], first["hash_seed"])
-    ids = [H("fsl.round", of(case[f"{which} configuration"])) for which in ("first", "second")]
-    assert [each.hex() for each in ids] == case["round ids"]
+    first, second = (Round(of(case[f"{which} configuration"])) for which in ("first", "second"))
+    assert (second.number, second.config["session"], second.hash_seed) == (6, first.number, first.hash_seed)
+    assert [each.round_id.hex() for each in (first, second)] == case["round ids"]
     check_positions(first, of(case["trees"]), case)
-    name, commitments = case["client"].encode(), [*map(of, case["commitments"])]
-    for server, seed in enumerate(map(of, case["master seeds"])):
-        assert H("fsl.seed-commit", seed, ids[0], name, bytes([server])) == commitments[server], "of the first round"
-        recall, hint = (msgpack.unpackb(of(case["requests to S0 and S1"][server][each])) for each in ("recall", "hint"))
-        assert recall["round_id"] == hint["round_id"] == ids[1]
+    seeds, commitments = [*map(of, case["master seeds"])], [*map(of, case["commitments"])]
+    assert commitments == first.commitments(seeds, case["client"]), "of the first round"
+    for server, requests in enumerate(case["requests to S0 and S1"]):
+        recall, hint = (msgpack.unpackb(of(requests[each])) for each in ("recall", "hint"))
+        assert recall["round_id"] == hint["round_id"] == second.round_id
         assert recall["session"] == hint["session"] == commitments[server]
         assert (hint["public_digest"].hex(), hint["bound_digest"]) == (submission["digest"], b"")
-    rows = read_rows(second, case, [*map(of, case["answers to recall"])], tagged=True)
+    rows = read_rows(second, case, [*map(of, case["answers to recall"])])
     assert {row for _, row in rows} == set(case["rows"])
     part, share = of(submission["part"]), of(submission["dense share"])
-    added = payloads(second, case, part, ("hint",))
-    scale = 2 ** second["task"]["ring"]["fraction_bits"]
+    added = payloads(second, case, part, "hint")
     for row, values in zip(case["rows"], submission["values"], strict=True):
-        assert added[0, row] == [value * scale for value in values]
+        assert added[0, row] == [value * 2**second.fraction_bits for value in values]
     assert not any(added[0, None])
-    assert of(submission["digest"]) == H(
-        "fsl.public", b"", part[:16], *hints_and_proofs(second, part[16:-32]), part[-32:]
-    )
-    check_digests(case, submission, ids[1])
-    assert part[-32:] == H("fsl.dense-share", share, key=of(case["master seeds"][case["carrier in the second round"]]))
+    others = [piece for forest in second.split(part[16:-32], "hint")[0] for piece in (forest["hint"], b"")]
+    assert of(submission["digest"]) == H("fsl.public", b"", part[:16], *others, part[-32:]), "a proof of no bytes"
+    check_digests(second, case, submission)
+    carrier = second.carrier(case["client"])
+    assert carrier == case["carrier in the second round"]
+    assert part[-32:] == H("fsl.dense-share", share, key=seeds[carrier])
 
 
-def hints_and_proofs(config: dict[str, Any], part: bytes) -> Iterator[bytes]:
-    """The pieces of a session's public part: of each forest its hints, and no proof."""
-    (block,), bits = sparse_blocks(config), config["task"]["ring"]["bits"]
-    for trees in (3 * config["bins"][0], *[1] * block["stash"]):
-        size = trees * block["width"] * bits // 8
-        yield part[:size]
-        yield b""
-        part = part[size:]
-    assert not part
-
-
-def check_digests(case: dict[str, Any], submission: dict[str, Any], round_id: bytes) -> None:
+def check_digests(round_: Round, case: dict[str, Any], submission: dict[str, Any]) -> None:
     identity = of(VECTORS["statements"]["identity digest"])
-    named = [of(submission["digest"]), of(case["tree digest"]), *map(of, case["commitments"])]
-    bind = H("fsl.binding", round_id, identity, *named)
+    bind = round_.bind(identity, of(submission["digest"]), of(case["tree digest"]), [*map(of, case["commitments"])])
     assert bind.hex() == submission["bind"]
     bound = of(submission.get("bound digest", ""))
     assert H("fsl.submission", bind, bound).hex() == submission["submission digest"]
@@ -207,7 +153,7 @@ def test_a_submission_with_a_bound_names_its_private_part(method):
         said = msgpack.unpackb(head)
         assert (said["type"], said["query"], said["seed"]) == ("submit", 0, seeds[server])
         assert (said["bound_digest"], said["public_digest"].hex()) == (bound, submission["digest"])
-    check_digests(case, submission, of(case["round id"]))
+    check_digests(Round(of(case["configuration"])), case, submission)
     task, bins = config["task"], config["bins"][0]
     ring, weights = task["ring"], (3 * bins + 1) * task["blocks"][0]["width"] + task["blocks"][1]["size"]
     norm = int(task["bound"] * 2 ** ring["fraction_bits"])
@@ -226,13 +172,9 @@ def test_a_submission_with_a_bound_names_its_private_part(method):
 # ---- a union
 
 
-def read(message: str) -> tuple[dict[str, Any], bytes]:
-    unpacker = msgpack.Unpacker()
-    unpacker.feed(of(message))
-    return unpacker.unpack(), of(message)[unpacker.tell() :]
-
-
-UNION = {way: [*map(read, said)] for way, said in VECTORS["union rounds"]["messages"].items()}
+UNION = {
+    way: [read_message(of(message)) for message in sent] for way, sent in VECTORS["union rounds"]["messages"].items()
+}
 
 
 def said(way: str, kind: str, number: int = 0) -> tuple[dict[str, Any], bytes]:
@@ -266,12 +208,12 @@ def test_a_union_is_found_downloaded_and_updated():
     values = VECTORS["union rounds"]["values"]
     assert rows == sorted({row for theirs, _ in values.values() for row in theirs})
     (entry,) = aligned["union"]
-    gaps = [row - before - 1 for row, before in zip(rows, [-1, *rows], strict=False)]
-    packed = min(b"\0" + le(sum(1 << row for row in rows), 5), b"\1" + bytes(gaps), key=len)
-    assert (entry["size"], entry["digest"]) == (len(rows), H("fsl.union", b"items", packed))
-    blocks = [each for way in UNION.values() for each in way if each[0]["type"] == "block"]
-    moved = [bulk for _, bulk in blocks if bulk != packed]
-    assert len(blocks) == 4 == 2 * len(moved)
+    blocks = [bulk for way in UNION.values() for head, bulk in way if head["type"] == "block"]
+    packed = [bulk for bulk in blocks if H("fsl.union", b"items", bulk) == entry["digest"]]
+    assert [unpack_union(bulk) for bulk in packed] == [rows] * 2
+    assert entry["size"] == len(rows)
+    moved = [bulk for bulk in blocks if bulk not in packed]
+    assert len(moved) == 2, "each client's carrier sends both"
     assert all(H("fsl.model", b"items", b"f4", bulk) == aligned["plain"][0]["digest"] for bulk in moved)
     scale, total = 2 ** aligned["task"]["ring"]["fraction_bits"], sum_of(1, 8)
     for place, row in enumerate(rows):
@@ -301,9 +243,6 @@ def check_receipts_and_statements(ids: list[bytes], aligned: dict[str, Any]) -> 
             finished, statement = said(f"{server} to {name}", "finished")
             key.verify(H("fsl.statement", statement), finished["signature"])
             told = msgpack.unpackb(statement)
-            assert (told["client"], told["number"], told["participants"], told["seat"]["digest"]) == (
-                name,
-                2,
-                2,
-                listed[name],
-            )
+            assert (told["client"], told["number"], told["participants"]) == (name, 2, 2)
+            assert told["seat"]["digest"] == listed[name]
+            check_seat(name, told["seat"], 2, told["root"])

@@ -18,6 +18,7 @@ import trio
 from trio.testing import memory_stream_pair
 
 from fsl_async import PeerViolationError, Task
+from fsl_async.bounds import check_answer, terms_of
 from fsl_async.client.upload import read_answers
 from fsl_async.config import RoundConfig
 from fsl_async.errors import FslError
@@ -45,8 +46,10 @@ from parties.server.clients.deposits import Depositor, Wanted, examine
 from parties.server.peer.forwarding import objection
 from parties.server.replies import RequestRefusedError
 from parties.server.round.aggregating import Aggregation
+from parties.server.round.records import RoundRecords
 from parties.server.round.shares import ArrivingShare
 from parties.server.round_sequence import RoundSequence
+from parties.server.rounds import Rounds
 from parties.storage.blobs.memory import MemoryBlobs
 from parties.storage.store import MemoryStore
 from tests import ROOT
@@ -586,6 +589,9 @@ class Asker:
 
     async def does(self) -> str:
         """What the server does with it."""
+        if "role" in self.case:
+            async with connected(self.client, 0, role=Role(self.case["role"])) as channel:
+                return f"`{(await reply(channel)).reason}`{', ends' if await has_ended(channel) else ''}"
         request = self.made(self.case["like"])
         async with connected(self.client, self.server) as here, connected(self.client, 1 - self.server) as there:
             both = (there, here) if self.server else (here, there)
@@ -651,6 +657,25 @@ async def test_a_request_that_breaks_a_rule_is_refused_as_the_page_says(nursery,
     assert shop.failures == []
 
 
+async def read_counts(case: dict[str, Any]) -> str:
+    fake = SimpleNamespace(_config=verified())
+    return unless(PeerViolationError, REFUSED, lambda: RoundRecords.counts_name(fake, of(case["bytes"]), "S1"))
+
+
+async def read_answer_to_a_bound(case: dict[str, Any]) -> str:
+    terms = terms_of(RoundConfig.parse(of(VECTORS["bounds"]["exact"]["configuration"]), "S0").shape)
+    return unless(PeerViolationError, REFUSED, lambda: check_answer(terms, of(case["bytes"]), "S1"))
+
+
+async def read_for_others(case: dict[str, Any]) -> str:
+    run = SimpleNamespace(round_id=bytes(32), start=SimpleNamespace(is_drawn=lambda client: False))
+    try:
+        Rounds.open_round(SimpleNamespace(running=run), bytes(32), "alice")
+    except RequestRefusedError as refusal:
+        return f"`{refusal.message.reason}`"
+    return ACCEPTED
+
+
 READERS: dict[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
     "preamble, as a listener": read_preamble_as_a_listener,
     "preamble, as a dialler": read_preamble_as_a_dialler,
@@ -686,6 +711,9 @@ READERS: dict[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
     "a share's list": read_list_of_share,
     "a piece": read_piece,
     "a round's name": read_round_id,
+    "counts of contributors": read_counts,
+    "a bound's answer": read_answer_to_a_bound,
+    "a request to a round for others": read_for_others,
 }
 
 
