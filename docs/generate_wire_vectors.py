@@ -93,6 +93,10 @@ BOTH_COUNTS = (fixed("counts 0"), fixed("counts 1"))
 """Digests of both servers' shares of the counts, in place of those by which other clients' rows are opened."""
 
 
+EPHEMERAL = (fixed("client's ephemeral"), fixed("server's ephemeral"))
+"""Secret keys of both sides of a handshake."""
+
+
 def identity(name: str) -> Identity:
     """A party's keys."""
     return Identity.generate(name, SeededSource(16, "keys of", name))
@@ -144,6 +148,7 @@ def vectors() -> dict[str, Any]:
         "noise": _handshake(),
         "marks": _marks(),
         "records": _records(),
+        "connection": _connection(),
         "messages": _messages(),
         "lists": _lists(),
         "digests": _digests(),
@@ -178,27 +183,71 @@ def _preambles() -> dict[str, Any]:
 
 
 def _handshake() -> dict[str, Any]:
-    own, server = KeyPair.from_private(fixed("client's key")), KeyPair.from_private(fixed("server's key"))
-    ephemeral = {"client": fixed("client's ephemeral"), "server": fixed("server's ephemeral")}
-    agreed = _preambles()["prologue"]
-    client_side = HandshakeState(own, server.public, agreed, lambda size: ephemeral["client"])
-    server_side = HandshakeState(server, None, agreed, lambda size: ephemeral["server"])
+    own, server = fixed("client's key"), fixed("server's key")
     contents = (VERIFIED.digest(), b"credentials")
-    sent = []
-    for turn, payload in enumerate((b"", *(_padded(content, 1_024) for content in contents))):
-        writer, reader = (server_side, client_side) if turn % 2 else (client_side, server_side)
-        sent.append(writer.write_message(payload))
-        reader.read_message(sent[-1])
+    sent, client_side, server_side = _shaken(own, server, contents)
     welcome = b"".join(RecordWriter(server_side.split()[0]).message([b"\x01" + _padded(b"alice", 1_023)]))
     return {
-        "client private": own.private,
-        "server private": server.private,
-        "ephemeral private": list(ephemeral.values()),
+        "client private": own,
+        "server private": server,
+        "ephemeral private": [*EPHEMERAL],
         "contents of the second and third": contents,
         "messages": sent,
         "handshake hash": client_side.handshake_hash,
         "welcome": welcome,
     }
+
+
+def _shaken(
+    own: bytes, server: bytes, contents: tuple[bytes, bytes]
+) -> tuple[list[bytes], HandshakeState, HandshakeState]:
+    """The three messages of a handshake of two secret keys, and both sides after it."""
+    pair, agreed = KeyPair.from_private(server), _preambles()["prologue"]
+    client_side = HandshakeState(KeyPair.from_private(own), pair.public, agreed, lambda size: EPHEMERAL[0])
+    server_side = HandshakeState(pair, None, agreed, lambda size: EPHEMERAL[1])
+    sent = []
+    for turn, payload in enumerate((b"", *(_padded(content, 1_024) for content in contents))):
+        writer, reader = (server_side, client_side) if turn % 2 else (client_side, server_side)
+        sent.append(writer.write_message(payload))
+        reader.read_message(sent[-1])
+    return sent, client_side, server_side
+
+
+def _connection() -> dict[str, Any]:
+    """Every byte of a connection: a client asks for the task, gives a sign of life, and says CLOSE."""
+    alice, server = identity(CLIENT), identity("S0")
+    contents = (VERIFIED.digest(), Credentials.of(alice, VERIFIED.digest()).encode())
+    sent, client_side, server_side = _shaken(alice.channel_secret, server.channel_secret, contents)
+    asking, answering = RecordWriter(client_side.split()[0]), RecordWriter(server_side.split()[0])
+    welcome = answering.message([b"\x01" + _padded(CLIENT.encode(), 1_023)])
+    request, reply = encode(messages.AskTask()), encode(messages.TaskIs(VERIFIED.canonical()))
+    return {
+        "name": CLIENT,
+        "client's channel key, private": alice.channel_secret,
+        "client's statement key, private": alice.statement_secret,
+        "server's channel key, private": server.channel_secret,
+        "ephemeral keys, private": [*EPHEMERAL],
+        "task": VERIFIED.canonical(),
+        "client": [
+            _preambles()["client"],
+            sent[0],
+            sent[2],
+            *_records_of(asking, request),
+            asking.ping(),
+            asking.close(),
+        ],
+        "server": [
+            _preambles()["server"],
+            sent[1],
+            b"".join(welcome),
+            *_records_of(answering, reply),
+            answering.close(),
+        ],
+    }
+
+
+def _records_of(writer: RecordWriter, parts: Any) -> list[bytes]:
+    return [bytes(record) for record in writer.message(parts)]
 
 
 def _marks() -> dict[str, Any]:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import random
 import socket
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple, Self
 
 import msgpack
@@ -22,6 +23,7 @@ from nacl.signing import SigningKey, VerifyKey
 from noise.connection import Keypair, NoiseConnection
 
 from tests.support import reference
+from tests.support.reference_tagging import multiply, reduce, words_of
 from tests.support.wire_page import (
     CLOSE,
     DATA,
@@ -97,7 +99,7 @@ class Connection:
         assert unpad(bytes(noise.read_message(self._exactly(1_072))), 1_024) == H("fsl.task", task)
         self.stream.sendall(noise.write_message(pad(credentials, 1_024)))
         ciphers = noise.noise_protocol
-        self.out, self._in = (
+        self.out, self.incoming = (
             Direction(each.k) for each in (ciphers.cipher_state_encrypt, ciphers.cipher_state_decrypt)
         )
         welcome = self.receive()
@@ -132,7 +134,7 @@ class Connection:
         content, total = b"", 8
         while len(content) < total:
             length = self._exactly(2)
-            ((kind, body),) = self._in.open(length + self._exactly(int.from_bytes(length, "big")))
+            ((kind, body),) = self.incoming.open(length + self._exactly(int.from_bytes(length, "big")))
             assert kind in (DATA, PING), "the server said CLOSE"
             content += body
             if len(content) >= 8:
@@ -149,7 +151,7 @@ class Connection:
 
     def close(self) -> None:
         """Say CLOSE."""
-        with self.stream:
+        with closing(self.stream):
             self.stream.sendall(self.out.seal(CLOSE))
 
 
@@ -395,8 +397,8 @@ class PageClient:
             row, at = bytes(a ^ b for a, b in zip(first, second, strict=True)), at + size
             if tree.row is not None:
                 found[tree.block.name][self.number(tree.block, tree.row)] = np.frombuffer(row, dtypes[tree.block.name])
-            for e, word in enumerate(words(row)):
-                sums[tree.block.name][e] ^= times(tree.delta >> 64, word)
+            for e, word in enumerate(words_of(row)):
+                sums[tree.block.name][e] ^= reduce(multiply(tree.delta >> 64, word))
         for block in self.at.blocks:
             if block.authenticated and not block.plain:
                 for e in range(-(-dtypes[block.name].itemsize * block.width // 8)):
@@ -555,21 +557,6 @@ def placed(block: Block, rows: Sequence[int]) -> dict[tuple[int, int], int]:
         if not augment(row, set()):
             at[next(slots), 0] = row
     return at
-
-
-def words(row: bytes) -> Iterator[int]:
-    for at in range(0, len(row), 8):
-        yield int.from_bytes(row[at : at + 8], "little")
-
-
-def times(a: int, b: int) -> int:
-    """The product of two polynomials over GF(2) modulo x^64 + x^4 + x^3 + x + 1."""
-    product = 0
-    for i in range(64):
-        product ^= (a << i) * (b >> i & 1)
-    for i in range(126, 63, -1):
-        product ^= (product >> i & 1) * ((2**64 + 0b11011) << i - 64)
-    return product
 
 
 def masked(content: bytes, mask: bytes, bits: int) -> bytes:

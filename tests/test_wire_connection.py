@@ -1,0 +1,114 @@
+"""The connection of docs/wire-vectors.json: a server and a channel of ours send it, and so does the page's client."""
+
+from __future__ import annotations
+
+import numpy as np
+import trio
+
+from fsl_async.task import Task
+from fsl_async.wire.codec import encode
+from fsl_async.wire.messages import AskTask
+from parties import Identity, InlineLane, MemoryStore, Registry, Schedule, Server, ServerSetup
+from parties.identity.handshake import Credentials
+from tests.support.page_client import Connection, Keys, PageClient
+from tests.support.wire_page import CLOSE, VECTORS, of
+from transport import HandshakeSettings, Kind, MemoryNetwork, Role
+
+CASE = VECTORS["connection"]
+SENT, CAME = (b"".join(map(of, CASE[side])) for side in ("client", "server"))
+CHANNEL, STATEMENT, SERVER = (
+    of(CASE[f"{key} key, private"]) for key in ("client's channel", "client's statement", "server's channel")
+)
+EPHEMERAL = [*map(of, CASE["ephemeral keys, private"])]
+TASK = Task.parse(of(CASE["task"]), "the example")
+
+
+class Replay:
+    """A socket on which the example's server answers: what it says is there at once, and what it hears is kept."""
+
+    def __init__(self, came: bytes) -> None:
+        self.came, self.heard = came, bytearray()
+        self.sendall = self.heard.extend
+
+    def recv(self, most: int) -> bytes:
+        data, self.came = self.came[:most], self.came[most:]
+        return data
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_page_s_client_sends_every_byte_of_it_and_reads_the_answers() -> None:
+    client, replay = PageClient(Keys(CASE["name"], CHANNEL, STATEMENT), [], of(CASE["task"])), Replay(CAME)
+    server_key = Identity("S0", SERVER, bytes(32), bytes(32)).public.channel
+    connection = Connection(replay)
+    greeted = (0, server_key, client.keys, client.task, client.credentials, 6, EPHEMERAL[0])
+    assert connection.greet(*greeted) == CASE["name"]
+    connection.send("ask-task")
+    connection.ping()
+    assert connection.reply("task-is") == ({"task": of(CASE["task"])}, b"")
+    connection.close()
+    assert [*connection.incoming.open(replay.came)] == [(CLOSE, b"")]
+    assert replay.heard.hex() == SENT.hex()
+
+
+class Recording(trio.abc.Stream):
+    """One end of a stream, which keeps what goes out and what comes in, and closes once the other end has."""
+
+    def __init__(self, stream: trio.abc.Stream, sent: bytearray, came: bytearray) -> None:
+        self.stream, self.sent, self.came = stream, sent, came
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self.stream.wait_send_all_might_not_block()
+
+    async def send_all(self, data: bytes) -> None:
+        self.sent += data
+        await self.stream.send_all(data)
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        self.came += (data := await self.stream.receive_some(max_bytes))
+        return data
+
+    async def aclose(self) -> None:
+        while await self.receive_some():
+            pass
+        await self.stream.aclose()
+
+
+async def test_a_server_and_a_channel_of_ours_send_every_byte_of_it() -> None:
+    alice = Identity(CASE["name"], CHANNEL, STATEMENT, bytes(32))
+    server, peer = Identity("S0", SERVER, bytes(32), bytes(32)), Identity.generate("S1")
+    network, sent, came = MemoryNetwork(), bytearray(), bytearray()
+    setup = ServerSetup(
+        task=TASK,
+        index=0,
+        identity=server,
+        peer=peer.public,
+        peer_address="",
+        registry=Registry([alice.public]),
+        model={"items": np.zeros((40, 2)), "head": np.zeros(3)},
+        address="S0",
+        transport=network,
+        store=MemoryStore(),
+        lane=InlineLane(),
+        randomness=lambda size: EPHEMERAL[1][:size],
+        kind=Kind.LIVE,
+        schedule=Schedule(clients=2),
+    )
+    credentials = Credentials.of(alice, TASK.digest()).encode()
+    settings = HandshakeSettings(CHANNEL, Role.CLIENT, Kind.LIVE, lambda size: EPHEMERAL[0], credentials)
+    connect = network.connect
+
+    async def recorded(address: str) -> trio.abc.Stream:
+        return Recording(await connect(address), sent, came)
+
+    network.connect = recorded  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(Server(setup).run)
+        async with await network.dial("S0", server.public.channel, settings) as channel:
+            await channel.send(*encode(AskTask()))
+            await channel.ping()
+            await channel.receive(2**16)
+        nursery.cancel_scope.cancel()
+    assert sent.hex() == SENT.hex()
+    assert came.hex() == CAME.hex()
