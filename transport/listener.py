@@ -7,7 +7,8 @@ Rules of a listener:
 
 - A place is taken before a connection is accepted, so that a flood waits in the network's queue and not in our memory;
   there is always a place for one more handshake, because the oldest then yields.
-- A connection from an address that comes too often, or whose handshake fails, is closed without a word.
+- A connection from an address that comes too often, or whose handshake fails before there are keys, is closed without
+  a word.
 - A listener continues whatever a peer does: every `FslError`, also one that a handler raises, is observed and ends that
   one connection. Any other exception is a bug of ours and ends the listener; its caller sees it.
 """

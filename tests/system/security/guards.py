@@ -37,6 +37,7 @@ BOUND_TERMS = "tests/fsl_async/bounds/test_terms.py"
 BOUND_WEIGHTS = "tests/fsl_async/bounds/test_weights.py"
 BYZANTINE = "tests/system/security/test_byzantine_server.py"
 CODEC = "tests/fsl_async/wire/test_codec.py"
+REFUSALS = "tests/test_wire_refusals.py"
 CONNECTION = "tests/parties/server/clients/test_connection.py"
 CONTRIBUTORS = "tests/system/security/test_contributors.py"
 COUNTING = "tests/fsl_async/protocols/test_transcripts_counting.py"
@@ -106,6 +107,7 @@ GUARDS: dict[str, list[Guard]] = {
         Guard("a message has a longest length", "if total > LONGEST_MESSAGE:", RECORDS),
     ],
     "parties/identity/handshake.py": [
+        Guard("a voucher is whole or absent", "if len(credentials.voucher) not in (0, KEY_BYTES):", REFUSALS),
         Guard("credentials have one encoding", "if credentials.encode() != payload:", ADMISSION),
         Guard(
             "marks of tasks say nothing to those who do not have them",
@@ -121,6 +123,12 @@ GUARDS: dict[str, list[Guard]] = {
         Guard("a key enrols once", "if self._enrolled.by_channel(key) is not None:", ADMISSION),
     ],
     "parties/server/clients/connection.py": [
+        Guard(
+            "who gives no sign of life hears that it has to",
+            'await self._say_why("busy", f"{error}: who waits sends a PING every {HEARTBEAT:g} s")',
+            CONNECTION,
+            "pass",
+        ),
         Guard(
             "a client that means another task hears which is served, and nothing else",
             "if not (self._same_task or isinstance(message, AskTask)):",
@@ -779,6 +787,7 @@ GUARDS: dict[str, list[Guard]] = {
         ),
     ],
     "parties/statement.py": [
+        Guard("a statement has one encoding", "if statement.canonical() != data:", REFUSALS),
         Guard(
             "whoever is counted is shown to be on the list",
             "if self.seat is not None and not is_seated(self.root, self.participants, self.client, self.seat):",
@@ -1063,6 +1072,14 @@ GUARDS: dict[str, list[Guard]] = {
             "a server that breaks the rules hears which",
             'await say_why(channel, farewell("malformed", self.peer, error))',
             LINK,
+            "pass",
+        )
+    ],
+    "transport/handshake.py": [
+        Guard(
+            "who pads badly hears of it once there are keys",
+            "await _send_answer(wire, writer, Refusal(str(error)))",
+            REFUSALS,
             "pass",
         )
     ],
