@@ -89,7 +89,7 @@ async def serve(config: Path, *, stop_seconds: float | None = None, transport: T
     keep_freed_memory()
     file = HostFile.load(config)
     common = file.common
-    log = Log(f"S{common.server}", form=common.log.format, level=common.log.level)
+    log = Log(f"S{common.server}", form=common.log.format, level=common.log.level, names=common.log.names)
     with log.installed(), late_hangups_ignored(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
         await trio.to_thread.run_sync(load_kernels)
         with collecting_seldom():

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from typing import Any, Literal, TextIO, TypeAlias
 import structlog
 
 from fsl_async.errors import MisuseError
-from parties.operator.log_fields import FAILURE, discreet_record, only_listed
+from parties.operator.log_fields import FAILURE, discreet_record, only_listed, without_names
 from parties.operator.log_writer import LogWriter, writer_for
 
 Form: TypeAlias = Literal["auto", "human", "json"]
@@ -72,6 +72,7 @@ class Log:
         level: the lowest level that is written.
         stream: where lines are written; stderr by default.
         member: the name of the worker or scheduler that the process is, on every line; empty: it is none.
+        names: the highest level at which lines name clients; above it they, and texts that may, are withheld.
 
     Raises:
         MisuseError: there is no such level.
@@ -85,12 +86,14 @@ class Log:
         stream: TextIO | None = None,
         *,
         member: str = "",
+        names: str = "error",
     ) -> None:
-        self._number = level_number(level)
+        self._number, self._named = level_number(level), level_number(names)
         stream = sys.stderr if stream is None else stream  # sys.stderr is None if it was closed from the start
         self._writer = writer_for(stream)
         self._handler = _Handler(self._writer)
-        self._handler.setFormatter(_Formatter(_renderer(form, stream is not None and stream.isatty()), server, member))
+        renderer = _renderer(form, stream is not None and stream.isatty())
+        self._handler.setFormatter(_Formatter(renderer, server, member, lambda: self._number <= self._named))
 
     @property
     def level(self) -> str:
@@ -158,15 +161,19 @@ def _lost(lines: int) -> logging.LogRecord:
 class _Formatter(structlog.stdlib.ProcessorFormatter):
     """Formats structlog's records and the standard library's alike, and passes both through `only_listed`."""
 
-    def __init__(self, renderer: Any, server: str, member: str) -> None:
+    def __init__(self, renderer: Any, server: str, member: str, named: Callable[[], bool]) -> None:
         def provenance(logger: Any, method: str, line: Line) -> Line:
             return _provenance(line["_record"], server) | ({"member": member} if member else {}) | dict(line)
 
         meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
-        super().__init__(processors=[provenance, meta, only_listed, renderer])
+        self._named = named
+        super().__init__(processors=[provenance, meta, only_listed, self._nameless, renderer])
 
     def format(self, record: logging.LogRecord) -> str:
-        return super().format(discreet_record(record))
+        return super().format(discreet_record(record, self._named()))
+
+    def _nameless(self, logger: Any, method: str, line: Line) -> Line:
+        return line if self._named() else without_names(line)
 
 
 def _renderer(form: Form, terminal: bool) -> Any:

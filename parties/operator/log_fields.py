@@ -149,13 +149,37 @@ def only_listed(logger: Any, method: str, line: MutableMapping[str, Any]) -> Mut
     return {**passed, "withheld": refused} if refused else passed
 
 
-def discreet_record(record: logging.LogRecord) -> logging.LogRecord:
-    """A copy of a standard library record, whose message is formatted from text and numbers only."""
+NAMING = ("client", "party", "clients", "excluded", "origin", "explanation", "exception")
+"""The fields that name clients, or whose text may; they may name servers at any level."""
+NAMING_LOGGERS = ("parties.enrolment", "parties.server")
+"""The loggers whose lines have clients' names in their text."""
+
+
+def without_names(line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A line without what names a client, or may."""
+    return {name: WITHHELD if name in NAMING and value not in ("S0", "S1") else value for name, value in line.items()}
+
+
+def discreet_record(record: logging.LogRecord, named: bool = True) -> logging.LogRecord:
+    """A copy of a standard library record, whose message is formatted from text and numbers only.
+
+    Args:
+        record: the record.
+        named: whether it may name clients.
+    """
     safe = copy(record)
     safe.__dict__[FAILURE] = record.exc_info[1] if record.exc_info else None
     safe.exc_info, safe.exc_text, safe.stack_info = None, None, None
     if not hasattr(record, "_logger"):  # set by structlog on its own records, whose fields `only_listed` guards
-        safe.msg, safe.args = _message(record), ()
+        safe.msg, safe.args = _message(record if named or record.name not in NAMING_LOGGERS else _numbers(record)), ()
+    return safe
+
+
+def _numbers(record: logging.LogRecord) -> logging.LogRecord:
+    """A copy of a record whose arguments are numbers, or withheld."""
+    safe = copy(record)
+    given = record.args if isinstance(record.args, tuple) else ()
+    safe.args = tuple(value if type(value) in (int, float) else WITHHELD for value in given)
     return safe
 
 

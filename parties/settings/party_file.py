@@ -104,6 +104,12 @@ class LogTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: Annotated[
         Literal["auto", "human", "json"], About("the form of the lines; auto: human on a terminal, otherwise json")
     ] = "auto"
+    names: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        About(
+            "the highest `level` at which lines name clients; above it names and texts that may have some are withheld"
+        ),
+    ] = "error"
 
 
 class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import random
+import re
 import secrets
+from collections.abc import Iterable
 
 import msgspec
 import numpy as np
@@ -146,6 +149,30 @@ def test_the_audit_is_written_at_every_level(paper):
         "round done",
         "protocol violated",
     ]
+
+
+def test_clients_are_named_at_the_levels_that_the_operator_chooses_and_at_no_other():
+    """Whatever happens, and whoever logs it; servers are named all the same."""
+    stream = io.StringIO()
+    log = Log("S0", "json", "info", stream, names="debug")
+    named = (*SAMPLES, events.Warned(about="clients", explanation="alice is refused"))
+    with log.installed():
+        hear(log, named)
+        logging.getLogger("parties.enrolment").warning("%s: %r has enrolled", "S0", "alice")
+        assert not re.search("alice|bob|carol|203.0.113", stream.getvalue())
+        assert '"party": "S1"' in stream.getvalue()
+        assert '"counted": 1' in stream.getvalue()
+        log.set_level("debug")
+        hear(log, named)
+        logging.getLogger("parties.enrolment").warning("%s: %r has enrolled", "S0", "alice")
+    for name in ("alice", "bob", "carol", "203.0.113.9", "'alice' has enrolled"):
+        assert name in stream.getvalue()
+
+
+def hear(log: Log, happened: Iterable[events.ServerEvent]) -> None:
+    lines = EventLog("S0", task="goods")
+    for event in happened:
+        lines.hear(event)
 
 
 def test_an_unknown_level_is_refused_with_the_known_ones(paper):
