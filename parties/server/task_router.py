@@ -199,7 +199,7 @@ class TaskRouter:
     async def _serve(self, channel: Channel) -> None:
         found = self._route(channel.peer_key, channel.introduction.peer_payload)
         if isinstance(found, Refusal):  # it has ended between the handshake and now
-            await say_why(channel, farewell("busy", "", found.reason))
+            await self._tell(channel, found.reason)
             raise ChannelError(f"nobody is left to serve this connection: {found.reason}")
         task = found.setup.task.digest()
         connections = self._connections[task]
@@ -210,7 +210,12 @@ class TaskRouter:
             finally:
                 connections.discard(scope)
         if scope.cancelled_caught:
-            await say_why(channel, farewell("busy", "", self._unserved(task).reason))
+            await self._tell(channel, self._unserved(task).reason)
+
+    async def _tell(self, channel: Channel, why: str) -> None:
+        """Say to a client why its connection ends; what the other server has to hear, the link says."""
+        if channel.peer_key != self.listening.peer:
+            await say_why(channel, farewell("busy", "", why))
 
     def _place(self, key: bytes, payload: bytes) -> bytes:
         """Under which name a connection takes its place: a key's in one task."""

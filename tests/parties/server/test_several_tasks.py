@@ -289,6 +289,7 @@ async def test_a_lost_store_ends_its_task_alone(mall, autojump_clock):
     await mall.failed.wait()
     assert list(mall.failures) == [("city", 0)]
     assert isinstance(leaves(mall.failures["city", 0])[0], StoreLostError)
+    assert mall.servers["city", 1].status().peer_stops_since is None, "no operator wanted that"
     await round_of(mall, SHOP, "anna", "ben")
     await round_of(mall, TOWN, "ben", "cleo")
 
