@@ -42,10 +42,10 @@ def pinned() -> dict[str, str]:
 
 
 def needed(python: str, processor: str) -> set[str]:
-    """The names of everything that fsl-async needs there, itself left out; the environment must have it installed."""
+    """The names of all that a server needs there, fsl-async left out; the environment must have them installed."""
     surroundings = {"python_version": python, "python_full_version": f"{python}.0", "platform_machine": processor}
     found: set[str] = set()
-    waiting = [("fsl-async", "")]
+    waiting = [("fsl-async", "server")]
     while waiting:
         name, extra = waiting.pop()
         for line in metadata.requires(name) or ():
