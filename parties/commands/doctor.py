@@ -41,6 +41,7 @@ from parties.storage.blobs.folder import FolderBlobs, check_owner, check_private
 from parties.storage.blobs.memory import missing
 from parties.storage.mark import StoreAge, mark_path, read_mark, refuse_missing
 from parties.storage.sqlite_connections import ReadConnection
+from parties.storage.sqlite_errors import translated
 from parties.storage.store import Store, decode_stored
 
 SQLITE = b"SQLite format 3\0"
@@ -56,7 +57,8 @@ async def doctor(folder: Path) -> list[Finding]:
 
 
 def _configurations(folder: Path) -> list[Path]:
-    configs = [folder] if folder.is_file() else [path for path in sorted(folder.glob("*.toml")) if _is_server_s(path)]
+    alone = exists(folder) and folder.is_file()
+    configs = [folder] if alone else [path for path in sorted(folder.glob("*.toml")) if _is_server_s(path)]
     if not configs:
         raise MisuseError(f"{folder} has no server's TOML file; name the folder of one, or the file")
     return configs
@@ -76,7 +78,9 @@ async def _examined(config: Path) -> list[Finding]:
         told, deployment = loaded("task", partial(Deployment.load, file.task), partial(_task, file))
         findings.append(told)
         if deployment is not None:
-            findings += [await found(name, check) for name, check in _checks(config, file, deployment)]
+            findings += [
+                await found(name, partial(_read_by, check)) for name, check in _checks(config, file, deployment)
+            ]
     return findings
 
 
@@ -94,6 +98,14 @@ def _checks(
     yield "blobs", partial(_blobs, file, deployment)
     yield "log", _awaited(_log, config)
     yield "start", partial(_start, config, file)
+
+
+async def _read_by(check: Callable[[], Awaitable[str]]) -> str:
+    """What a check says; what the system refuses it is an error that names the file."""
+    try:
+        return await check()
+    except OSError as error:
+        raise refused(Path(str(error.filename)), error) from error
 
 
 def _awaited(check: Callable[..., str], *arguments: object) -> Callable[[], Awaitable[str]]:
@@ -136,8 +148,10 @@ def _read(path: Path) -> tuple[Progress, StoreAge]:
     with _copied(path) as copy, closing(ReadConnection(copy)) as end, closing(sqlite3.connect(copy)) as names:
         for key in end.keys(""):
             end.blob(key)
-        for (name,) in names.execute("SELECT DISTINCT name FROM journal").fetchall():
-            end.entries(bytes(name).decode())
+        with translated(copy):
+            journals = names.execute("SELECT DISTINCT CAST(name AS BLOB) FROM journal").fetchall()
+        for (name,) in journals:
+            end.entries(name.decode(errors="replace"))
         if not end.keys(PROGRESS):
             raise StorageError(f"{path} is of no server: none has been started with it yet, or it is a client's")
         return decode_stored(end.blob(PROGRESS), Progress, "the store's standing"), end.life()

@@ -138,7 +138,7 @@ class WriteConnection:
             self._connection = stack.enter_context(closing(connect(path)))
             prepare(self._connection, path)
             with translated(path):
-                self.life = life(self._connection)
+                self.life = life(self._connection, path)
             self._mark = stack.enter_context(Mark.held(path, self.life)) if marked else None
             self._held = stack.pop_all()
         self._places = {file: _inode(file) for file in (path, path.with_name(f"{path.name}-wal"))}
@@ -392,7 +392,7 @@ class ReadConnection:
     def life(self) -> StoreAge:
         """Which store it is, and how many transactions it holds."""
         with translated(self.path):
-            return life(self._connection)
+            return life(self._connection, self.path)
 
     def close(self) -> None:
         """Close the file."""

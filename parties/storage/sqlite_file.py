@@ -35,6 +35,7 @@ LONGEST_LOG_BYTES: Final = 2 * LOG_BYTES
 BUSY_SECONDS: Final = 5.0
 CACHE_KIB: Final = 512
 """Memory for pages that each connection keeps: the system has them as well, and a server's would grow for hours."""
+IDENTITY_BYTES: Final = 16
 COPIED_PAGES: Final = 1024
 """Copied at a time."""
 
@@ -106,10 +107,16 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
         _check_names(connection, path)
 
 
-def life(connection: sqlite3.Connection) -> StoreAge:
-    """Which store a file is, and how many transactions it holds."""
-    identity, transactions = connection.execute("SELECT identity, transactions FROM life").fetchone()
-    return StoreAge(identity, transactions)
+def life(connection: sqlite3.Connection, path: Path) -> StoreAge:
+    """Which store a file is, and how many transactions it holds.
+
+    Raises:
+        StoreLostError: it does not say so any more.
+    """
+    match connection.execute("SELECT identity, transactions FROM life").fetchone():
+        case (bytes(identity), int(transactions)) if len(identity) == IDENTITY_BYTES and transactions >= 0:
+            return StoreAge(identity, transactions)
+    raise damaged(path, "it does not say which store it is")
 
 
 def log_bytes(path: Path) -> int:

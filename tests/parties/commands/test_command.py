@@ -155,6 +155,7 @@ LONG = "x" * 300  # the system refuses to look for it, as it does in a folder of
         ["backup", "S0.toml", LONG],
         ["backup", "S0.toml", "new"],
         ["clients", "list", "S0.toml", "--enrolled"],
+        ["doctor", LONG],
         ["doctor", "S0.toml"],
         ["enrol", LONG, "task.toml"],
         ["keygen", LONG],

@@ -222,6 +222,8 @@ CASES: dict[str, tuple[Damage, dict[str, str]]] = {
         lambda f, u: sql(f, "UPDATE journal SET entry = flip(entry) WHERE name = CAST('round-00000002/toss' AS BLOB)"),
         {"store": "round-00000002/toss is not what was written"},
     ),
+    "no name": (lambda f, u: sql(f, "UPDATE life SET identity = 7"), {"start": "does not say which store it is"}),
+    "no row with its name": (lambda f, u: sql(f, "DELETE FROM life"), {"store": "does not say which store it is"}),
     "another format": (lambda f, u: sql(f, "PRAGMA user_version = 1"), {"start": "is a store of format 1"}),
     "another program's": (lambda f, u: sql(f, "PRAGMA application_id = 7"), {"start": "a database of another program"}),
     "another task": (lambda f, u: another_task(f), {"start": "belongs to another task", "blobs": "of another task"}),
