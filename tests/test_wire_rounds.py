@@ -45,6 +45,7 @@ class Example(Round):
         self.case, self.client, self.tree_digest = case, case["client"], of(case["tree digest"])
         self.seeds = [of(seed) for seed in case["master seeds"]]
         self.told = self.commitments(self.seeds, self.client)
+        self.rows = case["rows"] if len(self.blocks) > 1 else [case["rows"]]
         self.trees = self.split(of(case["retrieval"]["part"]), "tree", "select")
 
     def of_forests(self, parts: list[list[dict[str, bytes]]]) -> Iterator[tuple[Block, Forest, dict[str, bytes]]]:
@@ -74,7 +75,7 @@ class Example(Round):
         return [int.from_bytes(share[at : at + size], "little") for at in range(0, len(share), size)]
 
 
-@pytest.fixture(params=["verified", "counted", "semi-honest"])
+@pytest.fixture(params=["verified", "counted", "semi-honest", "two blocks"])
 def example(request) -> Example:
     return Example(VECTORS[request.param])
 
@@ -109,62 +110,64 @@ def test_a_retrieval_selects_one_position_of_every_tree(example):
                 bits = [reference.selected(example.select, nodes[tree][leaf], hint, p) for nodes in both]
                 differing += [(leaf, slot) for slot in range(p) if (bits[0] ^ bits[1]) >> slot & 1]
             ((leaf, slot),) = differing
-            selected.add(block.row_at(forest, tree, leaf, slot))
-    assert selected >= set(example.case["rows"])
+            selected.add((block.index, block.row_at(forest, tree, leaf, slot)))
+    assert selected >= {(index, row) for index, rows in enumerate(example.rows) for row in rows}
 
 
 def test_a_submission_adds_its_values_and_nothing_else(example):
-    case, size, rows = example.case["submission"], example.bits // 8, example.case["rows"]
+    case, size = example.case["submission"], example.bits // 8
     salt, part, dense = example.submission()
     others = [piece for pieces in part for forest in pieces for piece in forest.values()]
     assert H("fsl.public", b"", salt, *others, dense).hex() == case["digest"]
     shares = [share_of(example, server, found, salt, part) for server, found in enumerate(case["servers"])]
     pairs = zip(*(example.numbers(share, size) for share in shares), strict=True)
     total = [(a + b) % 2**example.bits / 2**example.fraction_bits for a, b in pairs]
-    (block,) = example.blocks
-    opened, added = (
-        case["servers"][0].get("rows opened", range(block.rows)),
-        dict(zip(rows, case["values"], strict=True)),
-    )
-    expected = [value for row in opened for value in added.get(row, [0.0] * block.width)]
+    values = case["values"] if len(example.blocks) > 1 else [case["values"]]
+    expected = []
+    for block, rows, of_rows in zip(example.blocks, example.rows, values, strict=True):
+        opened, added = case["servers"][0].get("rows opened", range(block.rows)), dict(zip(rows, of_rows, strict=True))
+        expected += [value for row in opened for value in added.get(row, [0.0] * block.width)]
     assert total == expected + ([1.0, 2.0, 3.0] if example.dense else [])
     if example.counts:
         both = (example.numbers(of(found["share of the counts"]), 4) for found in case["servers"])
         counts = [(a + b) % 2**32 for a, b in zip(*both, strict=True)]
-        assert counts == [int(row in rows) for row in range(block.rows)]
+        assert counts == [int(row in example.rows[0]) for row in range(example.blocks[0].rows)]
     assert case["servers"][0]["proof"] == case["servers"][1]["proof"]
 
 
 def share_of(example: Example, server: int, found: dict[str, Any], salt: bytes, part: Any) -> bytes:
     """One server's share, proof and words about it, as the example has them."""
     case, size, sign = example.case["submission"], example.bits // 8, -1 if server else 1
-    (block,) = example.blocks
-    sums = [[0] * (block.width + example.counts) for _ in range(block.rows)]
+    sums = [[[0] * (block.width + example.counts) for _ in range(block.rows)] for block in example.blocks]
     groups = b""
-    for _, forest, pieces in example.of_forests(part):
+    for block, forest, pieces in example.of_forests(part):
         nodes = example.leaves(block, forest, pieces["tree"], server)
-        counts = add_up(example, block, forest, salt, pieces["hint"], nodes, sums)
+        counts = add_up(example, block, forest, salt, pieces["hint"], nodes, sums[block.index])
         blocks = proof_blocks(example, pieces["proof"], nodes) if example.proved else b""
         last = b"".join(le((each + server) % 2**example.bits, size) for each in counts) if example.counts else b""
         groups += (
             H("fsl.proof-group", *in_segments(forest, blocks), *in_segments(forest, last)) if blocks + last else b""
         )
     assert H("fsl.proof", example.tree_digest, groups).hex() == found["proof"]
-    shown = [value for row in found.get("rows opened", range(block.rows)) for value in sums[row][: block.width]]
-    sparse, dense = b"".join(le(sign * value % 2**example.bits, size) for value in shown), of(case["dense share"])
+    shown, dense = [], of(case["dense share"])
+    for block, of_rows in zip(example.blocks, sums, strict=True):
+        opened = found.get("rows opened", range(block.rows))
+        values = [value for row in opened for value in of_rows[row][: block.width]]
+        shown.append(b"".join(le(sign * value % 2**example.bits, size) for value in values))
     if server != example.carrier(example.client):
         dense = example.dense_mask(example.seeds[server], salt, len(dense))
-    assert (sparse + dense).hex() == found["share"]
+    share = b"".join([*shown, dense])
+    assert share.hex() == found["share"]
     if example.counts:
-        assert b"".join(le(sign * row[-1] % 2**32, 4) for row in sums).hex() == found["share of the counts"]
-    pieces = [H("fsl.share-piece", piece) for piece in (sparse, dense) if piece]
+        assert b"".join(le(sign * row[-1] % 2**32, 4) for row in sums[0]).hex() == found["share of the counts"]
+    pieces = [H("fsl.share-piece", piece) for piece in (*shown, dense) if piece]
     assert [piece.hex() for piece in pieces] == found["digests of its pieces"]
     counted = msgpack.packb([[name, of(digest)] for name, digest in found["counted"].items()])
     both = [of(each) for each in found.get("digests of both", ("", ""))]
     said = (bytes([server]), H("fsl.roster", counted), *both, H("fsl.share", b"".join(pieces)), of(found["nonce"]))
     commitment = H("fsl.share-commit", example.round_id, *said).hex()
     assert commitment == found["share commitment, counting alice with the digest below"]
-    return sparse + dense
+    return share
 
 
 def add_up(

@@ -56,8 +56,8 @@ LARGEST = 100
 """The largest number of a model, in units of the ring's last fraction bit."""
 
 MOST_ROUNDS, MOST_COMPANIONS, MOST_WEIGHTS = 10, 32, 2**24
-SHOWN, MOST_SHOWN = 3, 20
-"""So many places are shown at which a sum is wrong, and so many rows of a union."""
+SHOWN = 3
+"""So many places are shown at which a sum is wrong."""
 
 
 class TaskFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,7 +69,7 @@ class TaskFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Finding(NamedTuple):
-    """One line of the report."""
+    """One line of the report, and whether it is a good one."""
 
     right: bool
     text: str
@@ -289,12 +289,14 @@ class Pair:
         if protocol != "psr":
             counted, why = FOREIGN in outcome.clients, EXPLAINED[outcome.excluded.get(FOREIGN, "")]
             self._find(counted, f"round {number}: the submission is counted", why)
+            for name, rows in self.rows(number).items() if counted and protocol == "psu" else ():
+                text, odd = (
+                    f"round {number}, block {name!r}: the union is exact",
+                    {*rows} ^ {*outcome.union[name].tolist()},
+                )
+                self._find(not odd, text, f"these rows are in it, or are missing, by mistake: {sorted(odd)}")
             if counted and protocol == "ssa":
                 self._judge_sum(outcome, model)
-            elif counted:
-                for name, rows in self.rows(number).items():
-                    found, text = outcome.union[name].tolist(), f"round {number}, block {name!r}: the union is exact"
-                    self._find(found == rows, text, f"it is {found[:MOST_SHOWN]} and should be {rows[:MOST_SHOWN]}")
 
     # ---- judging
 
@@ -394,13 +396,9 @@ def _model(task: Task, rounds: int) -> Model:
             "bits or fewer --rounds expected"
         )
     drawn, kind = np.random.default_rng(7), np.float32 if task.ring.fraction_bits else np.int32
-    shapes = {
-        block.name: (block.rows, block.width) if isinstance(block, Sparse) else (block.size,)
-        for block in task.model_blocks
-    }
     return {
-        name: (drawn.integers(-int(most), int(most), shape, endpoint=True) * unit).astype(kind)
-        for name, shape in shapes.items()
+        block.name: (drawn.integers(-int(most), int(most), block.shape, endpoint=True) * unit).astype(kind)
+        for block in task.model_blocks
     }
 
 

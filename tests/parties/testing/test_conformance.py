@@ -111,8 +111,9 @@ async def test_a_client_of_the_page_alone_is_right(name: str) -> None:
     assert await tried(Pair(played, rounds, patience=60), page) == []
 
 
-async def test_our_client_is_right() -> None:
-    assert await tried(Pair(task(), 2, patience=60), ours) == []
+@pytest.mark.parametrize("fields", [{}, {"selection": "fixed"}, {"bound": 2.0, "largest": 1.0}], ids=str)
+async def test_our_client_is_right(fields: dict[str, Any]) -> None:
+    assert await tried(Pair(task(**fields), 2, patience=60), ours) == []
 
 
 # ---- mistakes: what a client does, and what it is told; each begins in a round, and leaves the rest undone
@@ -134,6 +135,12 @@ def no_outcome(client: PageClient, needed: dict[str, Any]) -> None:
 
 def no_download(client: PageClient, needed: dict[str, Any]) -> None:
     client.submit(client.retrieve(needed["rounds"][0]) | {"head": needed["model"]["head"]})
+
+
+def other_rows(client: PageClient, needed: dict[str, Any]) -> None:
+    client.retrieve({"items": [0, 1, 2]})
+    client.submit({"items": {0: [1, 1]}})
+    client.outcome()
 
 
 def no_close(client: PageClient, needed: dict[str, Any]) -> None:
@@ -200,6 +207,7 @@ MISTAKES = {
     no_submission: ["S0, round 1: a submission has its receipt: NO", "S1, round 1: a submission has its receipt: NO"],
     no_outcome: ["S0, round 1: the outcome was asked for and told: NO", "S1, round 1: the outcome was asked for"],
     no_download: ["block 'head', or its union, was downloaded: NO: nobody asked for it"],
+    other_rows: ["'items': the sum is exactly .* NO: wrong at 4 of 40 places: at 0: .256, 256., not .0, 0."],
     no_close: ["S0: a connection ended badly: the stream ended without a CLOSE", "S1: .* without a CLOSE"],
     no_message: ["S0: a connection ended badly: foreign: sent a message that cannot be read: Invalid value 'nonsense'"],
     no_record: ["S1: a connection ended badly: .*decrypt"],
