@@ -19,6 +19,7 @@ from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Hint, Mess
 from parties.client.client import Client
 from parties.client.setup import ClientSetup
 from parties.compute import ComputeLane, InlineLane
+from parties.deployment.server import server_setup
 from parties.files.models import save_model
 from parties.identity.keys import Identity, PublicIdentity
 from parties.identity.registry import Registry
@@ -80,6 +81,33 @@ def deploy(folder: Path, addresses: Sequence[str], clients: Iterable[str]) -> No
     public = [identity.public for identity in identities]
     write_deployment(folder, TASK, public[:2], addresses, public[2:])
     save_model(folder / "model.npz", model())
+
+
+def write_servers(folder: Path, addresses: Sequence[str], *lines: str, store: str = "S{0}.sqlite") -> None:
+    """Both servers' own files, with further lines; {0} is a server's number. A round closes with two clients."""
+    for number, address in enumerate(addresses):
+        own = (
+            'server = {0}\nidentity = "S{0}.key"\ntask = "task.toml"\nclients = "clients.toml"\nmodel = "model.npz"\n'
+            f'listen = "{address}"\nstore = "{store}"\nthreads = 1\n{"".join(lines)}[rounds]\nclients = 2\n'
+        )
+        (folder / f"S{number}.toml").write_text(own.format(number))
+
+
+@asynccontextmanager
+async def servers_of(*files: Path) -> AsyncIterator[list[Server]]:
+    """The servers of these files, as they run until the block ends."""
+    setups = [await server_setup(file) for file in files]
+    servers = [Server(setup) for setup in setups]
+    try:
+        async with trio.open_nursery() as nursery:
+            for server in servers:
+                await nursery.start(server.run)
+            yield servers
+            nursery.cancel_scope.cancel()
+    finally:
+        for setup in setups:
+            await setup.store.aclose()
+            await setup.bulk.aclose()
 
 
 def plain_sum(names: Iterable[str]) -> dict[str, np.ndarray]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Literal
 
 import numpy as np
@@ -15,9 +14,9 @@ from parties import Client
 from parties.cluster.cluster import Reply
 from parties.cluster.worker_service import WorkerService
 from parties.events import Warned
-from parties.schedule import Schedule
 from parties.testing import AtTime, Crash, Fault, SpoiltBlobs, StoppedWorker
-from parties.testing.world import World, world
+from parties.testing.world import World
+from tests.parties.testing.small_world import listening
 
 ROWS = 500
 MODEL = {"items": np.arange(ROWS * 3, dtype=np.int64).reshape(ROWS, 3), "words": np.arange(ROWS, dtype=np.float32)}
@@ -38,21 +37,11 @@ def a_task(protocol: Protocol = "psr", selection: Literal["adaptive", "fixed"] =
     )
 
 
-@asynccontextmanager
-async def a_world(
+def a_world(
     *faults: Fault, workers: tuple[int, int] = (2, 1), task: Task | None = None, computing: float = 0.0
-) -> AsyncIterator[World]:
-    schedule = Schedule(clients=len(NAMES), seconds=300.0, rounds=1, patience=600.0)
-    made = world(
-        *(task or a_task(), MODEL, 3, faults, schedule),
-        clients=NAMES,
-        workers=workers,
-        workers_answer=True,
-        computing=computing,
-    )
-    async with made as here:
-        await here.wait_listening()
-        yield here
+) -> AbstractAsyncContextManager[World]:
+    more = {"workers": workers, "computing": computing, "workers_answer": True}
+    return listening(task or a_task(), MODEL, NAMES, *faults, seed=3, **more)
 
 
 async def ask(made: World, times: int = 2) -> None:

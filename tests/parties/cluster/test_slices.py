@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,11 +21,11 @@ from parties.cluster.assignments import Assignment, next_join, next_leave
 from parties.cluster.orders import SealOrder, decoded
 from parties.cluster.worker_service import WorkerService
 from parties.events import Warned
-from parties.outcome import Done
-from parties.schedule import Schedule
 from parties.simulation.network import SERVERS
 from parties.testing import AtTime, Crash, Fault, SpoiltBlobs, StoppedWorker
-from parties.testing.world import World, worker_names, world
+from parties.testing.world import World, worker_names
+from tests.parties.testing import small_world
+from tests.parties.testing.small_world import listening
 from tests.support.cases import often
 
 TASK = Task(
@@ -36,6 +36,7 @@ TASK = Task(
     max_clients=9,
 )
 MODEL = {"items": np.zeros((300, 1), np.int64), "head": np.zeros(3, np.int64)}
+ROWS = [1, 7, 150, 299]
 NAMES = [f"client {number}" for number in range(5)]
 CELLS = cell_bytes(planned(TASK), whole(planned(TASK)))
 
@@ -50,53 +51,18 @@ async def take_part(client: Client) -> None:
     if client.pending:
         await client.resume()
     else:
-        rows = [1, 7, 150, 299]
-        await client.submit({"items": (rows, np.ones((4, 1), np.int64)), "head": np.ones(3, np.int64)})
+        await client.submit({"items": (ROWS, np.ones((4, 1), np.int64)), "head": np.ones(3, np.int64)})
     await client.outcome()
 
 
-@asynccontextmanager
-async def a_world(
-    *faults: Fault,
-    workers: tuple[int, int],
-    slices: int = 1,
-    memory: int = 0,
-    seed: int = 4,
-    computing: float = 0.0,
-) -> AsyncIterator[World]:
+def a_world(*faults: Fault, slices: int = 1, memory: int = 0, **more: object) -> AbstractAsyncContextManager[World]:
     """A world whose workers have twice the memory that a slice takes, of so many, or as much as is said."""
     fitting = (most for most in range(CELLS, 0, -16) if len(slices_within(planned(TASK), most)) == slices)
-    memory = memory or 2 * next(fitting)
-    schedule = Schedule(clients=len(NAMES), seconds=300.0, rounds=1, patience=600.0)
-    made = world(
-        *(TASK, MODEL, seed, faults, schedule),
-        clients=NAMES,
-        workers=workers,
-        computing=computing,
-        worker_memory=memory,
-    )
-    async with made as here:
-        await here.wait_listening()
-        yield here
+    return listening(TASK, MODEL, NAMES, *faults, worker_memory=memory or 2 * next(fitting), **more)
 
 
-async def settled(made: World) -> None:
-    for name in NAMES:
-        made.start(name, take_part)
-    with trio.fail_after(2000):
-        await made.wait_settled(1)
-
-
-def exact(made: World) -> None:
-    """Both servers have counted everybody, once; so their proofs agree, however each of them was cut."""
-    expected = np.zeros(300)
-    expected[[1, 7, 150, 299]] = len(NAMES)
-    for index in (0, 1):
-        report = made.settled[index][1]
-        assert isinstance(report.ending, Done)
-        assert sorted(report.counted) == NAMES
-        np.testing.assert_array_equal(made.models[index][1]["items"][:, 0], expected)
-        np.testing.assert_array_equal(made.models[index][1]["head"], [len(NAMES)] * 3)
+settled = partial(small_world.settled, names=NAMES, part=take_part)
+exact = partial(small_world.exact, names=NAMES, rows=ROWS)  # so both proofs agree, however each of them was cut
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import pytest
@@ -15,24 +15,13 @@ from parties.cluster.orders import AddedReport, HelloReport, SealedReport, SealO
 from parties.cluster.worker_pool import WorkerPool
 from parties.cluster.worker_service import WorkerService, WorkerSetup
 from parties.events import Warned
-from parties.schedule import Schedule
 from parties.simulation.network import SERVERS
-from parties.testing import AtTime, Crash, Fault, SpoiltBlobs, StoppedWorker
+from parties.testing import AtTime, Crash, SpoiltBlobs, StoppedWorker
 from parties.testing.played_cluster import PlayedCluster
-from parties.testing.world import World, world
-from tests.parties.testing.small_world import MODEL, TASK, exact, settled, take_part
+from tests.parties.testing.small_world import MODEL, TASK, exact, listening, settled, take_part
 from tests.parties.testing.small_world import THREE as NAMES
 
-
-@asynccontextmanager
-async def a_world(
-    *faults: Fault, workers: tuple[int, int] = (2, 1), seed: int = 4, computing: float = 0.0
-) -> AsyncIterator[World]:
-    schedule = Schedule(clients=len(NAMES), seconds=300.0, rounds=1, patience=600.0)
-    made = world(TASK, MODEL, seed, faults, schedule, clients=NAMES, workers=workers, computing=computing)
-    async with made as here:
-        await here.wait_listening()
-        yield here
+a_world = partial(listening, TASK, MODEL, NAMES, workers=(2, 1))
 
 
 @pytest.mark.parametrize("workers", [(1, 0), (0, 2), (3, 2)])

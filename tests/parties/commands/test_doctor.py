@@ -25,11 +25,10 @@ from parties.files.models import save_model
 from parties.identity.keys import Identity
 from parties.server.history import PastRounds
 from parties.server.lasting_state import LastingState
-from parties.server.server import Server
 from parties.settings.writing import free_addresses
 from parties.storage.mark import read_mark, write_mark
 from parties.storage.sqlite_file import copy
-from tests.support.shop import Basket, deploy
+from tests.support.shop import Basket, deploy, servers_of, write_servers
 
 
 @pytest.fixture(scope="module")
@@ -38,21 +37,13 @@ def used(tmp_path_factory) -> Path:
     folder: Path = tmp_path_factory.mktemp("used")
     addresses = free_addresses(2)
     deploy(folder, addresses, ("anna", "ben"))
-    for number, address in enumerate(addresses):
-        (folder / f"S{number}.toml").write_text(
-            f'server = {number}\nidentity = "S{number}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
-            f'model = "model.npz"\nlisten = "{address}"\nstore = "S{number}.sqlite"\nthreads = 1\n'
-            "[rounds]\nclients = 2\n"
-        )
+    write_servers(folder, addresses)
     trio.run(a_round_and_a_half, folder)
     return folder
 
 
 async def a_round_and_a_half(folder: Path) -> None:
-    setups = [await server_setup(folder / f"S{number}.toml") for number in (0, 1)]
-    async with trio.open_nursery() as nursery:
-        for setup in setups:
-            await nursery.start(Server(setup).run)
+    async with servers_of(folder / "S0.toml", folder / "S1.toml"):
         async with connect(folder / "task.toml", folder / "anna.key") as anna:
             async with connect(folder / "task.toml", folder / "ben.key") as ben:
                 await anna.submit(Basket("anna").update)
@@ -62,10 +53,6 @@ async def a_round_and_a_half(folder: Path) -> None:
             await anna.submit(Basket("anna").update)
         shutil.copy(folder / "S0.sqlite", folder / "unlogged")
         shutil.copy(folder / "S0.sqlite-wal", folder / "unlogged-wal")
-        nursery.cancel_scope.cancel()
-    for setup in setups:
-        await setup.store.aclose()
-        await setup.bulk.aclose()
 
 
 @pytest.fixture

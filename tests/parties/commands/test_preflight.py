@@ -6,8 +6,7 @@ import os
 import re
 import resource
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +35,7 @@ from parties.settings.party_file import ServerFile
 from parties.settings.task_file import Deployment
 from parties.settings.writing import free_addresses, to_toml, write_deployment
 from tests.support.object_store import options, s3
-from tests.support.shop import TASK, model
+from tests.support.shop import TASK, model, servers_of
 
 __all__ = ["s3"]
 
@@ -90,19 +89,9 @@ def change(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-@asynccontextmanager
-async def running(*homes: Path) -> AsyncIterator[list[Server]]:
+def running(*homes: Path) -> AbstractAsyncContextManager[list[Server]]:
     """The servers of these folders, as they run."""
-    setups = [await server_setup(home / "party.toml") for home in homes]
-    servers = [Server(setup) for setup in setups]
-    async with trio.open_nursery() as nursery:
-        for server in servers:
-            await nursery.start(server.run)
-        yield servers
-        nursery.cancel_scope.cancel()
-    for setup in setups:
-        await setup.store.aclose()
-        await setup.bulk.aclose()
+    return servers_of(*(home / "party.toml" for home in homes))
 
 
 # ---- a server

@@ -5,8 +5,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import AbstractAsyncContextManager, closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,7 @@ from parties.server.server import Server
 from parties.settings.writing import free_addresses
 from parties.storage.sqlite_store import SqliteStore
 from parties.storage.store import DiskFullError
-from tests.support.shop import Basket, deploy, model
+from tests.support.shop import Basket, deploy, model, servers_of, write_servers
 
 NAMES = ("anna", "ben")
 RESTED = ("--has-run", "no")
@@ -38,12 +37,7 @@ def folder(tmp_path) -> Path:
     """Two servers' files and two clients'."""
     addresses = free_addresses(2)
     deploy(tmp_path, addresses, NAMES)
-    for number, address in enumerate(addresses):
-        (tmp_path / f"S{number}.toml").write_text(
-            f'server = {number}\nidentity = "S{number}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
-            f'model = "model.npz"\nlisten = "{address}"\nstore = "S{number}.sqlite"\nthreads = 1\n'
-            "[rounds]\nclients = 2\n"
-        )
+    write_servers(tmp_path, addresses)
     return tmp_path
 
 
@@ -60,21 +54,9 @@ def run(folder, monkeypatch, in_process):
     return run
 
 
-@asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[list[Server]]:
+def running(folder: Path) -> AbstractAsyncContextManager[list[Server]]:
     """Both servers, until the block ends."""
-    setups = [await server_setup(folder / f"S{number}.toml") for number in (0, 1)]
-    try:
-        async with trio.open_nursery() as nursery:
-            servers = [Server(setup) for setup in setups]
-            for server in servers:
-                await nursery.start(server.run)
-            yield servers
-            nursery.cancel_scope.cancel()
-    finally:
-        for setup in setups:
-            await setup.store.aclose()
-            await setup.bulk.aclose()
+    return servers_of(folder / "S0.toml", folder / "S1.toml")
 
 
 async def settled(servers: list[Server], rounds: int) -> None:

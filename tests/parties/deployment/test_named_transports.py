@@ -16,7 +16,7 @@ from parties.deployment.transports import named_transport
 from parties.server.server import Server
 from parties.settings.party_file import ServerFile
 from tests.support import guide
-from tests.support.shop import assert_exact, deploy, take_part
+from tests.support.shop import assert_exact, deploy, take_part, write_servers
 from transport import MemoryNetwork, SocketTransport
 
 PAGE = "docs/extending.md"
@@ -36,11 +36,7 @@ def write(folder: Path, addresses: list[str], transport: str = "") -> None:
     """All files of two servers and two clients that listen and dial there."""
     deploy(folder, addresses, ("anna", "ben"))
     line = f'transport = "{transport}"\n' if transport else ""
-    for server, address in enumerate(addresses):
-        (folder / f"S{server}.toml").write_text(
-            f'server = {server}\nidentity = "S{server}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
-            f'model = "model.npz"\nlisten = "{address}"\nstore = "memory"\nthreads = 1\n{line}[rounds]\nclients = 2\n'
-        )
+    write_servers(folder, addresses, line, store="memory")
     for client in ("anna", "ben"):
         (folder / f"{client}.toml").write_text(f'task = "task.toml"\nidentity = "{client}.key"\n{line}')
 

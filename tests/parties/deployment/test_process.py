@@ -22,7 +22,7 @@ from parties.files.models import checkpoints, load_model
 from parties.settings.lists import revoke_client
 from parties.settings.writing import free_addresses
 from tests import ROOT
-from tests.support.shop import HEAD, ROWS, WIDTH, Basket, deploy, model
+from tests.support.shop import HEAD, ROWS, WIDTH, Basket, deploy, model, write_servers
 from transport import RefusedError
 
 ENDS_WITHIN = 180  # seconds for a process that may have to compile; what this is to end is a hang
@@ -83,13 +83,8 @@ def folder(tmp_path) -> Path:
     """A deployment on one host: two servers, two clients."""
     addresses = free_addresses(2)
     deploy(tmp_path, addresses, NAMES)
-    for server, address in enumerate(addresses):
-        (tmp_path / f"S{server}.toml").write_text(
-            f'server = {server}\nidentity = "S{server}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
-            f'model = "model.npz"\nlisten = "{address}"\nstore = "S{server}.sqlite"\nthreads = 1\n'
-            f'checkpoints = "models-{server}"\ncheckpoints_kept = 2\nsave_model = "now-{server}.npz"\n'
-            "[rounds]\nclients = 2\n"
-        )
+    checkpoints = 'checkpoints = "models-{0}"\ncheckpoints_kept = 2\nsave_model = "now-{0}.npz"\n'
+    write_servers(tmp_path, addresses, checkpoints)
     for name in NAMES:
         (tmp_path / f"{name}.toml").write_text(
             f'task = "task.toml"\nidentity = "{name}.key"\nstate = "{name}.sqlite"\n'

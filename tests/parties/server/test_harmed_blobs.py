@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import get_args
 
 import msgspec
@@ -20,19 +19,14 @@ from parties.simulation.network import SERVERS
 from parties.testing import AtTime, AtWrite, Crash, Fault, SlowDisk, SpoiltBlobs
 from parties.testing.faults import Moment
 from parties.testing.world import World, world
-from tests.parties.testing.small_world import MODEL, TASK, exact, take_part
+from tests.parties.testing.small_world import MODEL, TASK, exact, listening, take_part
 from tests.parties.testing.small_world import THREE as NAMES
 
 LATE = 70.0
 """When the last client comes, where the round is to stay open for a while."""
 
 
-@asynccontextmanager
-async def a_world(*faults: Fault, seed: int = 4, retention: int = 0) -> AsyncIterator[World]:
-    schedule = Schedule(clients=len(NAMES), seconds=300.0, rounds=1, retention=retention, patience=600.0)
-    async with world(TASK, MODEL, seed, faults, schedule, clients=NAMES) as made:
-        await made.wait_listening()
-        yield made
+a_world = partial(listening, TASK, MODEL, NAMES)
 
 
 async def settled(made: World, late: float = 0.0) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
 import numpy as np
 import trio
@@ -10,7 +12,7 @@ from trio.testing import MockClock
 
 from fsl_async import Dense, Ring, Sparse, Task
 from parties import Client
-from parties.outcome import Done
+from parties.outcome import Done, Model
 from parties.schedule import Schedule
 from parties.testing import Fault, World
 from parties.testing.world import world
@@ -55,19 +57,32 @@ def one_round(seed: int, faults: Sequence[Fault] = (), clients: int = 2, patienc
     return trio.run(run, clock=MockClock(autojump_threshold=0))
 
 
-async def settled(made: World, names: Sequence[str] = THREE) -> None:
+@asynccontextmanager
+async def listening(
+    task: Task, model: Model, names: Sequence[str], *faults: Fault, seed: int = 4, retention: int = 0, **more: Any
+) -> AsyncIterator[World]:
+    """A world whose servers listen; these clients can take part in its one round."""
+    schedule = Schedule(clients=len(names), seconds=300.0, rounds=1, retention=retention, patience=600.0)
+    async with world(task, model, seed, faults, schedule, clients=names, **more) as made:
+        await made.wait_listening()
+        yield made
+
+
+async def settled(made: World, names: Sequence[str] = THREE, part: Callable[..., Any] = take_part) -> None:
     """All take part, and both servers settle the round."""
     for name in names:
-        made.start(name, take_part)
+        made.start(name, part)
     with trio.fail_after(2000):
         await made.wait_settled(1)
 
 
-def exact(made: World) -> None:
-    """Both servers have counted all three, once."""
+def exact(made: World, names: Sequence[str] = THREE, rows: Sequence[int] = (1, 2)) -> None:
+    """Both servers have counted everybody, once, who has added one to each of these rows and to the head."""
     for index in (0, 1):
-        report = made.settled[index][1]
+        report, model = made.settled[index][1], made.models[index][1]
         assert isinstance(report.ending, Done)
-        assert sorted(report.counted) == THREE
-        np.testing.assert_array_equal(made.models[index][1]["head"], [3, 3])
-        np.testing.assert_array_equal(made.models[index][1]["items"][:4, 0], [0, 3, 3, 0])
+        assert sorted(report.counted) == list(names)
+        expected = np.zeros(len(model["items"]))
+        expected[list(rows)] = len(names)
+        np.testing.assert_array_equal(model["items"][:, 0], expected)
+        np.testing.assert_array_equal(model["head"], np.full(len(model["head"]), len(names)))
