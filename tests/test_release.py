@@ -104,6 +104,7 @@ def test_a_release_has_the_files_that_the_page_lists(released):
     assert {path.name for path in released.iterdir()} == {name.replace("VERSION", VERSION) for name in listed}
 
 
+@pytest.mark.slow
 def test_a_release_is_the_same_bit_for_bit_from_another_clone_a_year_later(released, checkout, tmp_path):
     done(f"git clone --quiet {checkout} {tmp_path}/clone", tmp_path)
     for path in (tmp_path / "clone").rglob("*"):
@@ -279,6 +280,7 @@ def offline(tmp_path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_what_was_checked_is_installed_and_nothing_older_afterwards(arrived, offline):
     done(INSTALL, arrived, **offline)
     assert (arrived / "no-older.txt").read_text() == f"fsl-async>={VERSION}\n"
