@@ -10,6 +10,7 @@ a row contains.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -33,7 +34,7 @@ Value: TypeAlias = Any
 WORD_BYTES = 8
 PIECES = (64, 32, 16, 8)
 RESTS = (1, 2, 3, 4, 5, 6, 7)
-# The queries whose sums fit into registers side by side, where registers are 64 bytes and there are 32 of them.
+# The queries that share what neighbouring rows make; their sums fit into registers where 32 of them have 64 bytes.
 QUERIES = 8
 
 
@@ -104,26 +105,39 @@ class KeptKeys(NamedTuple):
         keys: every query's, flat.
         first: the place of the first query's key of the first row; its others follow.
         pitch: words from one query's keys to the next one's.
+        under: words from a leaf's keys to the next one's; the place behind the last one of an odd number holds 0.
     """
 
     keys: Words
     first: int
     pitch: int
+    under: int
 
 
 def absorb_kept(
-    multiplier: Multiplier, size: int, kept: KeptKeys, count: int, rows: Rows, sums: Words, pitch: int
+    multiplier: Multiplier,
+    size: int,
+    kept: KeptKeys,
+    extent: tuple[int, int],
+    rows: Rows,
+    sums: Words,
+    pitch: int,
 ) -> None:
-    """Add the products of a piece of `count` rows with their keys to the sums of QUERIES queries.
+    """Add a piece of rows times their keys, and neighbouring rows' keys times each other, to sums of QUERIES queries.
+
+    With keys k and l of two rows v and w, k·v + l·w + k·l = (v + l)·(w + k) + v·w: one product for two rows, beside one
+    that all queries share. What the keys add is the same for every word, and the caller takes it off.
 
     Args:
         multiplier: how to multiply.
         size: bytes of the piece.
         kept: their keys.
-        count: how many rows.
-        rows: the rows; nothing is fetched meanwhile.
+        extent: how many leaves, and how many rows under each.
+        rows: those under the first leaf and under the next one; nothing is fetched meanwhile.
         sums: the first query's, as for `absorb`; flat, XORed in place.
         pitch: words from one query's sums to the next one's.
+
+    Source: S. Winograd, A New Algorithm for Inner Product (1968).
     """
 
 
@@ -237,9 +251,10 @@ def _memory_type(size: int) -> Any:
 
 
 @overload(absorb_kept, strict=False)
-def _compile_kept(multiplier: Any, size: Any, kept: Any, count: Any, rows: Any, sums: Any, pitch: Any) -> Any:
-    def body(multiplier: Any, size: Any, kept: Any, count: Any, rows: Any, sums: Any, pitch: Any) -> None:
-        places = (kept.first, kept.pitch, count, rows.first, rows.pitch, pitch)
+def _compile_kept(multiplier: Any, size: Any, kept: Any, extent: Any, rows: Any, sums: Any, pitch: Any) -> Any:
+    def body(multiplier: Any, size: Any, kept: Any, extent: Any, rows: Any, sums: Any, pitch: Any) -> None:
+        under = rows.second - rows.first
+        places = (kept.first, kept.pitch, rows.first, pitch, extent[0], extent[1], rows.pitch, under, kept.under)
         _emit_kept(multiplier, size, kept.keys, rows.table, sums, places)  # type: ignore[call-arg]
 
     return body
@@ -249,9 +264,7 @@ def _compile_kept(multiplier: Any, size: Any, kept: Any, count: Any, rows: Any, 
 def _emit_kept(typing: Any, multiplier: Any, size: Any, keys: Any, table: Any, sums: Any, places: Any) -> Any:
     def generate(context: Any, builder: Builder, signature: Any, values: Sequence[Value]) -> Any:
         key_words, rows, totals = (address_of(context, builder, signature.args[i], values[i]) for i in (2, 3, 4))
-        first_key, key_pitch, count, first, pitch, sums_pitch = (
-            builder.extract_value(values[5], place) for place in range(6)
-        )
+        first_key, key_pitch, first, sums_pitch, *rest = (builder.extract_value(values[5], i) for i in range(9))
         source = builder.gep(rows, [first])
         sets = []
         for query in range(QUERIES):
@@ -259,10 +272,20 @@ def _emit_kept(typing: Any, multiplier: Any, size: Any, keys: Any, table: Any, s
             total = builder.mul(emit.I64(8 * query), sums_pitch)
             sets.append((builder.gep(key_words, [builder.shl(key, emit.I64(3))]), builder.gep(totals, [total])))
         for case in cases(builder, values[1], PIECES + RESTS):
-            _Piece(builder, multiplier.instance_class, case).pass_with(sets, count, source, pitch)
+            _Piece(builder, multiplier.instance_class, case).pass_with(sets, source, _Extent(*rest))
         return context.get_dummy_value()
 
     return types.void(multiplier, types.intp, keys, table, sums, places), generate
+
+
+class _Extent(NamedTuple):
+    """Rows of several leaves inside generated code: how many, and bytes and words from one to the next."""
+
+    leaves: Value
+    count: Value
+    pitch: Value
+    under: Value
+    keys_under: Value
 
 
 class _Piece:
@@ -306,18 +329,43 @@ class _Piece:
             builder.store(total, pointer, align=8)
         self._end(registers)
 
-    def pass_with(self, sets: Sequence[tuple[Value, Value]], count: Value, source: Value, pitch: Value) -> None:
-        """Add the products of `count` rows to sums that stay in registers: sets are the keys and sums of each query."""
+    def pass_with(self, sets: Sequence[tuple[Value, Value]], source: Value, extent: _Extent) -> None:
+        """Add what `absorb_kept` says to sums that stay in registers: sets are the keys and sums of each query.
+
+        A last row without a neighbour stands for its own, with a key of 0.
+        """
         builder = self._builder
-        registers = [self._registers(sums) for _, sums in sets]
+        registers, of_rows = [self._registers(sums) for _, sums in sets], self._registers(sets[0][1])
         for mine in registers:
             self._begin(mine)
-        with loop(builder, count) as place:
-            piece = self._load(builder.gep(source, [builder.mul(place, pitch)]))
+        for _, register in of_rows:
+            builder.store(ir.Constant(register.type.pointee, None), register)
+        half = builder.lshr(builder.add(extent.count, emit.I64(1)), emit.I64(1))
+        with loop(builder, extent.leaves) as leaf, loop(builder, half) as pair:
+            place = builder.shl(pair, emit.I64(1))
+            row = builder.add(builder.mul(leaf, extent.under), builder.mul(place, extent.pitch))
+            alone = builder.icmp_unsigned("==", builder.add(place, emit.I64(1)), extent.count)
+            following = builder.add(row, builder.select(alone, emit.I64(0), extent.pitch))
+            first, second = (self._load(builder.gep(source, [offset])) for offset in (row, following))
+            self._gather(of_rows, emit_carryless.products_of_words(builder, self._kind, first, second))
+            key = builder.mul(builder.add(builder.mul(leaf, extent.keys_under), place), emit.I64(WORD_BYTES))
             for (keys, _), mine in zip(sets, registers, strict=True):
-                self._add(mine, piece, self._word(builder.gep(keys, [builder.shl(place, emit.I64(3))]), 0))
+                own, other = (self._every(self._word(builder.gep(keys, [key]), at)) for at in (0, WORD_BYTES))
+                crossed = builder.xor(first, other), builder.xor(second, own)
+                self._gather(mine, emit_carryless.products_of_words(builder, self._kind, *crossed))
+        shared = [builder.load(register) for _, register in of_rows]
         for mine in registers:
+            self._gather(mine, (shared, []))
             self._end(mine)
+
+    def _gather(self, registers: list[tuple[Value, Value]], products: emit_carryless.Products) -> None:
+        for (_, register), product in zip(registers, itertools.chain(*products), strict=True):
+            self._builder.store(self._builder.xor(self._builder.load(register), product), register)
+
+    def _every(self, word: Value) -> Value:
+        """A piece that repeats a word."""
+        vector = self._builder.insert_element(ir.Constant(self._type, ir.Undefined), word, emit.I32(0))
+        return emit.shuffle(self._builder, vector, [0] * self._words)
 
     def _begin(self, registers: list[tuple[Value, Value]]) -> None:
         for address, register in registers:
@@ -330,9 +378,7 @@ class _Piece:
     def _add(self, registers: list[tuple[Value, Value]], piece: Value, key: Value) -> None:
         """Add a piece's products with a key."""
         prepared = emit_carryless.prepare(self._builder, self._kind, key, self._words)
-        evens, odds = emit_carryless.products(self._builder, self._kind, piece, prepared)
-        for (_, register), product in zip(registers, [*evens, *odds], strict=True):
-            self._builder.store(self._builder.xor(self._builder.load(register), product), register)
+        self._gather(registers, emit_carryless.products(self._builder, self._kind, piece, prepared))
 
     def _registers(self, sums: Value) -> list[tuple[Value, Value]]:
         """Where each register of products lies in memory, and a variable for it."""

@@ -48,6 +48,20 @@ def _product_of_halves(builder: Builder, kind: type[Multiplier], register: Value
     return products(builder, kind, shuffle(builder, register, [0]), key)[0][0]
 
 
+def products_of_words(builder: Builder, kind: type[Multiplier], left: Value, right: Value) -> Products:
+    """The products of the words at equal places of two vectors."""
+    count = left.type.count
+    if kind in _REGISTERS and count > 1:
+        width = register_words(kind, count)
+        pairs = list(zip(cut(builder, left, width), cut(builder, right, width), strict=True))
+        function = _instruction(builder, pairs[0][0].type)
+        evens, odds = ([builder.call(function, [*pair, I8(half)]) for pair in pairs] for half in (_EVEN, _BOTH_ODD))
+        return evens, odds
+    keys = [prepare(builder, kind, builder.extract_element(right, I32(place)), 1) for place in range(count)]
+    made = [products(builder, kind, shuffle(builder, left, [place]), key)[0][0] for place, key in enumerate(keys)]
+    return made[::2], made[1::2]
+
+
 def prepare(builder: Builder, kind: type[Multiplier], key: Value, words: int) -> Sequence[Value]:
     """What every product with one key shares, for vectors of some words."""
     if kind is Pmull:
@@ -70,7 +84,8 @@ def _repeated(builder: Builder, word: Value, count: int) -> Value:
 
 _REGISTERS: dict[type[Multiplier], int] = {Vpclmul512: 8, Vpclmul256: 4, Pclmul: 2}
 _INSTRUCTIONS = {8: "llvm.x86.pclmulqdq.512", 4: "llvm.x86.pclmulqdq.256", 2: "llvm.x86.pclmulqdq"}
-_EVEN, _ODD = 0x00, 0x01  # which word of each pair of the first operand; always the lower one of the second
+# Which word of each pair of the first operand; of the second always the lower one, but for the last.
+_EVEN, _ODD, _BOTH_ODD = 0x00, 0x01, 0x11
 
 
 def _x86(builder: Builder, words: Value, keys: Sequence[Value]) -> Products:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.multiplying import multiplier_of
 from fsl_async.kernels.rows.lanes import accumulate, deliver, spread
 from fsl_async.kernels.rows.segment_kernels import grouped_bits, scratch
@@ -31,7 +32,7 @@ from fsl_async.kernels.rows.tag_lanes import (
 )
 from fsl_async.kernels.simd.carryless import Multiplier
 from fsl_async.kernels.simd.lowering import compiled, compiled_inline
-from fsl_async.kernels.simd.vectors import lanes, load, store
+from fsl_async.kernels.simd.vectors import lanes, load, load_part, multiply_halves, store
 from fsl_async.kernels.trees.arguments import GROUP, Span, Trees
 from fsl_async.kernels.trees.passes import Group, grow_left, left_child, pack_controls
 from fsl_async.kernels.trees.walk import climb, new_group, new_row, plant
@@ -75,8 +76,8 @@ def sharing(queries: int, row_bytes: int, leaves: int) -> int:
 
     Rows that are multiplied by eight queries' keys at a time are loaded once for eight; but keys must then be written
     and read, which takes longer than loading a short row again from cache, and fewer queries than eight leave registers
-    empty. Sixteen queries over rows of 64 bytes take 1.3 times a plain batch in turn and 1.9 times together; over 72
-    bytes 1.5 and 2.1, over 128 bytes 1.9 and 1.8, over 256 bytes 2.7 and 2.2, over 1,024 bytes 5 and 3.3.
+    empty. Sixteen queries over rows of 64 bytes take 1.3 times a plain batch in turn, over 128 bytes 3.0 times and 2.7
+    together, over 1,024 bytes 4.2 and 2.8 (docs/adr/0035).
     What is kept for a few bins must not take more memory than KEPT_BYTES, as for a stash slot over all rows.
     """
     kept = KEPT_BYTES // (leaves * LEAST_RUN * WORD_BYTES)
@@ -107,14 +108,16 @@ def _answer_together(
     most = KEPT_BYTES // (WORD_BYTES * len(queries) * span.leaves)
     run = min(bins, most // LEAST_RUN * LEAST_RUN)
     bits = np.zeros((len(queries), span.leaves, -(-run // 8)), dtype=np.uint8)
-    keys = np.empty((len(queries), span.leaves, run), dtype=np.uint64)
+    keys = np.empty((len(queries), span.leaves, run + run % 2), dtype=np.uint64)
+    own = np.zeros((len(queries), 1, 2), dtype=np.uint64)
     tile, masks = scratch(len(queries), shelf.row_bytes, 1)
     for start in range(span.start, span.stop, run):
         part = span._replace(start=start, stop=min(start + run, span.stop))
-        for query, controls, words in zip(queries, bits, keys, strict=True):
-            keep_keys(query, part, controls, words)
+        for query, controls, words, pairs in zip(queries, bits, keys, own, strict=True):
+            keep_keys(query, part, multiplier, controls, words, pairs)
         grouped = grouped_bits(bits, tile)
         answer_kept(multiplier, shelf, start, grouped, keys, answers[:, start : part.stop], tile, masks, sums)
+    sums.reshape(len(queries), -1, 2)[:] ^= own
 
 
 # One query alone
@@ -227,11 +230,21 @@ def deliver_pieces(shelf: Shelf, tile: Words, answers: Bytes, start: int, count:
 
 
 @compiled
-def keep_keys(trees: Trees, span: Span, bits: Bytes, keys: Words) -> None:
-    """Write the control bits and the keys of every leaf of a span: shapes (leaves, ≥ bins / 8) and (leaves, ≥ bins)."""
+def keep_keys(trees: Trees, span: Span, multiplier: Multiplier, bits: Bytes, keys: Words, own: Blocks) -> None:
+    """Write the control bits and the keys of every leaf of a span, and add up what keys of neighbours make.
+
+    Args:
+        trees: the query's.
+        span: the bins.
+        multiplier: how to multiply.
+        bits: uint8 (leaves, ≥ bins / 8).
+        keys: uint64 (leaves, ≥ bins), an even number for each leaf.
+        own: the sum of the products that `absorb_kept` adds beside those of rows; a block, XORed in place.
+    """
     nowhere = 1 << len(trees.words)
     flat, pitch = bits.reshape(-1), bits.shape[1]
-    group = new_group(trees, span.stop - span.start)
+    pairs, step = keys.reshape((keys.size >> 1, 2)), lanes(trees.keys)
+    group, work = new_group(trees, span.stop - span.start), new_row(step)
     for start in range(span.start, span.stop, GROUP):
         place, count = start - span.start, min(GROUP, span.stop - start)
         plant(trees, group, span.offset + start, count)
@@ -240,6 +253,15 @@ def keep_keys(trees: Trees, span: Span, bits: Bytes, keys: Words) -> None:
             pack_controls(trees.keys, group.nodes, row, count, flat, leaf * pitch + (place >> 3))
             for i in range(count):
                 keys[leaf, place + i] = group.nodes[row + i, 1]
+            if count & 1:
+                keys[leaf, place + count] = 0
+            first, half = (leaf * keys.shape[1] + place) >> 1, (count + 1) >> 1
+            for i in range(0, half, step):
+                both = multiply_halves(multiplier, load_part(trees.keys, pairs, first + i, min(step, half - i)))
+                store(work, 0, load(trees.keys, work, 0) ^ both)
+    for i in range(step):
+        own[0, 0] ^= work[i, 0]
+        own[0, 1] ^= work[i, 1]
 
 
 @compiled
@@ -261,7 +283,7 @@ def answer_kept(
         shelf: the rows.
         start: the first bin.
         bits: uint8 (groups, group, leaves, ≥ bins / 8).
-        keys: uint64 (queries, leaves, ≥ bins).
+        keys: uint64 (queries, leaves, ≥ bins), an even number for each leaf.
         answers: uint8 (queries, bins, row_bytes), written.
         tile: scratch of `accumulate`, uint8 (groups, bins of a tile, lanes, group, lane).
         masks: scratch of `spread`, uint32 (leaves of a tile, ≥ bins of a tile, group).
@@ -297,14 +319,13 @@ def tag_kept(
 ) -> None:
     """Multiply the rows under leaves from `leaf` up to `last` with the keys of queries, a multiple of QUERIES."""
     queries, leaves, bins = keys.shape
-    flat, totals, pitch = keys.reshape(-1), sums.reshape(-1), sums.shape[1]
-    for x in range(leaf, last):
-        for query in range(0, queries, QUERIES):
-            kept = KeptKeys(flat, (query * leaves + x) * bins + low, leaves * bins)
-            done = 0
-            for piece in range(len(shelf.pieces)):
-                offset, size = shelf.pieces[piece]
-                first = (x * shelf.bins + start + low) * shelf.row_bytes + offset
-                rows = Rows(shelf.table, first, first, shelf.row_bytes, first, first, 0)
-                absorb_kept(multiplier, size, kept, count, rows, totals[query * pitch + 2 * done :], pitch)
-                done += (size + 7) >> 3
+    flat, totals, pitch, under = keys.reshape(-1), sums.reshape(-1), sums.shape[1], shelf.bins * shelf.row_bytes
+    for query in range(0, queries, QUERIES):
+        kept = KeptKeys(flat, (query * leaves + leaf) * bins + low, leaves * bins, bins)
+        done = 0
+        for piece in range(len(shelf.pieces)):
+            offset, size = shelf.pieces[piece]
+            first = (leaf * shelf.bins + start + low) * shelf.row_bytes + offset
+            rows = Rows(shelf.table, first, first + under, shelf.row_bytes, first, first, 0)
+            absorb_kept(multiplier, size, kept, (last - leaf, count), rows, totals[query * pitch + 2 * done :], pitch)
+            done += (size + 7) >> 3
