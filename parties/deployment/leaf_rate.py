@@ -15,6 +15,7 @@ TREES, DEPTH = 512, 7
 LONG_SECONDS = 1.0
 """So long may one client's submission take on one core before the operator is warned."""
 
+UNCOMPILED = "nothing is compiled here, for want of numba or of a processor with AES"
 INSTALL = "pip install 'fsl-async[server]' for a server that computes ten times as fast and more"
 
 
@@ -45,6 +46,6 @@ def too_large(task: Task, rate: float) -> str:
     if leaves <= rate * LONG_SECONDS:
         return ""
     return (
-        f"there is no numba: a submission of {leaves / 1e6:,.1f} million leaves takes {leaves / rate:,.1f} s of a core "
+        f"{UNCOMPILED}: a submission of {leaves / 1e6:,.1f} million leaves takes {leaves / rate:,.1f} s of a core "
         f"at {rate / 1e6:,.1f} million a second; {INSTALL}"
     )

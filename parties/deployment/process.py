@@ -24,7 +24,7 @@ from fsl_async import kernels
 from parties.compiling import watched
 from parties.deployment.host import ServerProcess
 from parties.deployment.hosted_task import HostedTask
-from parties.deployment.leaf_rate import INSTALL, measured_leaves
+from parties.deployment.leaf_rate import INSTALL, UNCOMPILED, measured_leaves
 from parties.deployment.operator_port import token_path
 from parties.deployment.process_memory import collecting_seldom, give_back_code, keep_freed_memory
 from parties.deployment.supervisor import forbid_core_dumps, late_hangups_ignored, tell_supervisor
@@ -137,4 +137,5 @@ def load_kernels() -> None:
     if kernels.compiles():
         give_back_code()
     else:
-        _log.info("there is no numba: %.1f million leaves a second of a core; %s", measured_leaves() / 1e6, INSTALL)
+        rate = measured_leaves() / 1e6
+        _log.info("%s: %.1f million leaves a second of a core; %s", UNCOMPILED, rate, INSTALL)

@@ -32,7 +32,7 @@ def test_a_server_without_a_compiler_says_so_once(monkeypatch, caplog) -> None:
         process.load_kernels()
     kernels.select_isa(before)
     (said,) = caplog.messages
-    assert said.startswith("there is no numba: ")
+    assert said.startswith("nothing is compiled here, for want of numba")
     assert "million leaves a second of a core; pip install 'fsl-async[server]'" in said
 
 
