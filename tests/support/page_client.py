@@ -236,8 +236,8 @@ class PageClient:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for connection in self.connections:
-            connection.close()
+        while self.connections:
+            self.connections.pop().close()
 
     def cut(self) -> None:
         """Hang up without a word."""

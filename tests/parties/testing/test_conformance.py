@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from fsl_async import Dense, MisuseError, Privacy, Ring, Sgd, Sparse, Task
 from parties import Client, ClientSetup, Identity, ThreadLane
@@ -27,8 +28,8 @@ from transport import Kind, TcpTransport
 
 ITEMS, HEAD = Sparse("items", rows=40, select=3, width=2, stash=1), Dense("head", size=3)
 MORE, SMALL = Sparse("more", rows=100, select=5), Ring(32)
-SHORTLY = 0.5
-"""Seconds in which servers have taken what a client that is gone has sent."""
+QUIET = 0.2
+"""Seconds in which nothing happens once servers have taken all that a client sent that is gone."""
 
 
 def task(*blocks: Sparse | Dense, **fields: Any) -> Task:
@@ -42,7 +43,8 @@ async def tried(pair: Pair, foreign: Callable[[dict[str, Any]], Any]) -> list[st
     async with trio.open_nursery() as nursery:
         needed = await nursery.start(pair.run)
         if not await foreign(needed):
-            pair.end(SHORTLY)
+            await wait_all_tasks_blocked(QUIET)
+            pair.end(0)
     return [finding.text for finding in pair.findings if not finding.right]
 
 
@@ -116,6 +118,22 @@ async def test_our_client_is_right(fields: dict[str, Any]) -> None:
     assert await tried(Pair(task(**fields), 2, patience=60), ours) == []
 
 
+async def test_a_client_may_come_again_for_each_request() -> None:
+    def comes_again(needed: dict[str, Any]) -> bool:
+        client = PageClient.of(needed)
+        with client:
+            client.enter()
+        with client:
+            found = client.everything(needed["rounds"][0])
+        with client:
+            client.submit(found)
+        with client:
+            client.outcome()
+        return True
+
+    assert await tried(Pair(task(), patience=60), lambda needed: trio.to_thread.run_sync(comes_again, needed)) == []
+
+
 # ---- mistakes: what a client does, and what it is told; each begins in a round, and leaves the rest undone
 
 
@@ -123,6 +141,7 @@ def another_value(client: PageClient, needed: dict[str, Any]) -> None:
     found = client.everything(rows := needed["rounds"][0])
     found["items"][rows["items"][1]] = found["items"][rows["items"][1]] + 1
     client.submit(found)
+    client.outcome()
 
 
 def no_submission(client: PageClient, needed: dict[str, Any]) -> None:
