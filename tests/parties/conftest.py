@@ -1,10 +1,11 @@
-"""Commands that the tests run in their own process."""
+"""Commands that the tests run in their own process, and a town for clients that are not on trio."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,3 +37,12 @@ def answer(in_process: Run) -> Callable[..., tuple[int, dict[str, Any], str]]:
         return code, json.loads(out) if out else {}, error
 
     return run
+
+
+@pytest.fixture
+def town(tmp_path: Path) -> Iterator[Any]:
+    """Both servers, in a thread of their own."""
+    from tests.support.town import Town
+
+    with Town(tmp_path) as town:
+        yield town

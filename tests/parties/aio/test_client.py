@@ -24,12 +24,6 @@ from tests.support.town import Town
 from transport import UnreachableError
 
 
-@pytest.fixture
-def town(tmp_path) -> Iterator[Town]:
-    with Town(tmp_path) as town:
-        yield town
-
-
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     yield

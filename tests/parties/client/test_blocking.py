@@ -26,14 +26,7 @@ from fsl_async.errors import MisuseError
 from parties import connect_blocking
 from parties.client.blocking import BlockingClient
 from tests.support.shop import Basket, assert_exact, model
-from tests.support.town import Town
 from transport import RefusedError, UnreachableError
-
-
-@pytest.fixture
-def town(tmp_path) -> Iterator[Town]:
-    with Town(tmp_path) as town:
-        yield town
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -15,12 +15,6 @@ from parties.files.disk import InUseError
 from parties.identity.keys import Identity
 from tests.support.shop import TASK, Basket
 from tests.support.town import Town
-
-
-@pytest.fixture
-def town(tmp_path) -> Iterator[Town]:
-    with Town(tmp_path) as town:
-        yield town
 
 
 @pytest.fixture
