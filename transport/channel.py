@@ -20,8 +20,8 @@ A message that is refused because of its length or its pace is only left unread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -42,7 +42,14 @@ from transport.arriving import (
     make_room,
     unseen,
 )
-from transport.errors import ChannelBrokenError, ChannelClosedError, MessageTooLongError, RecordError, SilentPeerError
+from transport.errors import (
+    ChannelBrokenError,
+    ChannelClosedError,
+    MessageTooLongError,
+    RecordError,
+    SilentPeerError,
+    UnansweredError,
+)
 from transport.preamble import Role
 from transport.records import RECORD_SIZE, Announced, Event, NeedData, RecordReader, RecordWriter
 from transport.wire import Wire
@@ -63,6 +70,8 @@ SILENCE = 40.0
 REMINDER = 30.0
 """Seconds of waiting after which `awaited` calls `remind`, again and again."""
 
+_NEVER = float("inf")
+
 _BEATS_BEFORE_REMINDER = round(REMINDER / HEARTBEAT)
 
 _RECORDS_AT_ONCE = 4
@@ -74,6 +83,9 @@ GATHERING = 0.02
 
 _QUICK = 2**15
 """Bytes of one read from which on a message counts as arriving fast."""
+
+_SENT_AT_ONCE = 2 * (2 + RECORD_SIZE)
+"""Bytes of a message that are sent without letting others go on, if the system takes them."""
 
 _SWIFT = 0.1
 """Seconds within which records must leave, so that more of them are sent together next time."""
@@ -120,12 +132,13 @@ class Channel:
         self.peer_key = introduction.peer_key
         self.handshake_hash = introduction.handshake_hash
         self._wire = wire
-        self._heartbeat = float("inf") if wire.steady else HEARTBEAT
+        self._heartbeat = _NEVER if wire.steady else HEARTBEAT
         self._writer = writer
         self._reader = reader
         self._sending = trio.Lock()
-        self._receiving = trio.Lock()
+        self._sole_receiver = _SoleReceiver()
         self._last_read = 0
+        self._read_at_once = False
         self._message: Quiet | Announced | Arriving | Passing = Quiet()
         self._has_waited = False
 
@@ -163,15 +176,24 @@ class Channel:
             ChannelError: the connection is lost, closed or broken.
         """
         records = self._writer.message(parts)
-        async with self._sending:
-            stopwatch = self._stopwatch(pace, records.total)
-            sent, together = 0, 1
-            with self._whole_or_broken():
-                while some := records.take(together):
-                    sent += len(some)
-                    swift = await self._send_by(stopwatch, sent, some)
-                    progress(sent)
-                    together = min(2 * together, _RECORDS_AT_ONCE) if swift else 1
+        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._turn_to_send()
+        try:
+            sent, together, stopwatch = 0, 1, None
+            while some := records.take(together):
+                sent += len(some)
+                left = self._wire.send_now(some) if sent <= _SENT_AT_ONCE else 0
+                swift = left == len(some)
+                if not swift:
+                    stopwatch = stopwatch or self._stopwatch(pace, records.total)
+                    swift = await self._send_by(stopwatch, sent, memoryview(some)[left:])
+                progress(sent)
+                together = min(2 * together, _RECORDS_AT_ONCE) if swift else 1
+        except BaseException:
+            self._not_whole()
+            raise
+        finally:
+            self._sending.release()
 
     async def ping(self) -> None:
         """Sends a record that the peer ignores, to keep the connection in use.
@@ -185,11 +207,12 @@ class Channel:
                 await self._wire.until_writable()
             if scope.cancelled_caught:
                 raise SilentPeerError(f"the peer has taken nothing for {SILENCE:g} s, not even a sign of life")
-            with (
-                trio.CancelScope(shield=True),
-                self._whole_or_broken(),
-            ):  # so few bytes leave at once, even if we are cancelled
-                await self._wire.send(self._writer.ping())
+            try:
+                with trio.CancelScope(shield=True):  # so few bytes leave at once, even if we are cancelled
+                    await self._wire.send(self._writer.ping())
+            except BaseException:
+                self._not_whole()
+                raise
 
     async def announced(self, *, pace: Pace = UNHURRIED) -> int:
         """Waits for the next message to begin and returns its length in bytes; the message stays to be received.
@@ -202,19 +225,21 @@ class Channel:
             MisuseError: another task is receiving.
             ChannelError: there is no next message: the channel was closed, lost or broken.
         """
-        with self._sole_receiver():
+        with self._sole_receiver:
             await trio.lowlevel.checkpoint_if_cancelled()
             announced = await self._announcement(pace)
             await self._let_others_go()
             return announced.total
 
-    async def awaited(self, remind: Callable[[], None] = _nothing) -> int:
+    async def awaited(self, remind: Callable[[], None] = _nothing, until: float = _NEVER) -> int:
         """Waits as `announced` does, for as long as the peer lives: both sides send signs of life.
 
         Args:
             remind: called whenever nothing has begun for `REMINDER` seconds more.
+            until: when to stop waiting, on trio's clock.
 
         Raises:
+            UnansweredError: it is later than that.
             SilentPeerError: nothing has come for `SILENCE` seconds, not even a sign of life.
             MisuseError: another task is receiving.
             ChannelError: there is no next message: the channel was closed, lost or broken.
@@ -222,8 +247,10 @@ class Channel:
         heard, heard_at = self.bytes_received, trio.current_time()
         beats = 0
         while True:
-            with trio.move_on_after(self._heartbeat):
+            with trio.move_on_at(min(until, trio.current_time() + self._heartbeat)):
                 return await self.announced()
+            if trio.current_time() >= until:
+                raise UnansweredError("no answer came in this time")
             beats += 1
             if beats % _BEATS_BEFORE_REMINDER == 0:
                 remind()
@@ -231,7 +258,8 @@ class Channel:
                 heard, heard_at = self.bytes_received, trio.current_time()
             elif trio.current_time() - heard_at >= SILENCE:
                 self._reader.abandon(SilentPeerError(f"nothing has come for {SILENCE:g} s, not even a sign of life"))
-            await self.ping_unless_sending()
+            with trio.move_on_at(until):
+                await self.ping_unless_sending()
 
     async def ping_unless_sending(self) -> None:
         """Sends what `ping` does, where no bytes are going out that are a sign of life themselves."""
@@ -257,7 +285,7 @@ class Channel:
             MisuseError: another task is receiving.
             ChannelError: the channel was closed, lost or broken.
         """
-        with self._sole_receiver():
+        with self._sole_receiver:
             await trio.lowlevel.checkpoint_if_cancelled()
             arriving = self._arriving(await self._announcement(pace))
             size = min(size, arriving.total)
@@ -279,7 +307,7 @@ class Channel:
             MisuseError: another task is receiving.
             ChannelError: the channel was closed, lost or broken.
         """
-        with self._sole_receiver():
+        with self._sole_receiver:
             await trio.lowlevel.checkpoint_if_cancelled()
             announced = await self._announcement(pace)
             if announced.total > limit:
@@ -301,7 +329,7 @@ class Channel:
             MisuseError: another task is receiving.
             ChannelError: the channel was closed, lost or broken.
         """
-        with self._sole_receiver():
+        with self._sole_receiver:
             await trio.lowlevel.checkpoint_if_cancelled()
             arriving = self._arriving(await self._announcement(pace))
             await self._take(Passing(arriving.total, arriving.taken), pace)
@@ -311,10 +339,15 @@ class Channel:
     async def aclose(self) -> None:
         """Says CLOSE if that is possible within `CLOSE_PATIENCE`, and closes; a second time does nothing."""
         try:
-            with trio.move_on_after(CLOSE_PATIENCE), suppress(ChannelError):
-                async with self._sending:
-                    with self._whole_or_broken():
-                        await self._wire.send(self._writer.close())
+            with suppress(ChannelError):
+                record = memoryview(b"")
+                if not self._sending.locked():
+                    record = memoryview(self._writer.close())
+                    record = record[self._wire.send_now(record) :]
+                if record or self._sending.locked():
+                    with trio.move_on_after(CLOSE_PATIENCE):
+                        async with self._sending:
+                            await self._wire.send(record or self._writer.close())
         finally:
             await self._wire.aclose()
 
@@ -326,30 +359,21 @@ class Channel:
     ) -> None:
         await self.aclose()
 
-    @contextmanager
-    def _whole_or_broken(self) -> Iterator[None]:
-        """Breaks the sending direction unless all of what it guards went out."""
+    async def _turn_to_send(self) -> None:
+        """Takes the lock of the sending direction, without a wait where it is free."""
         try:
-            yield
-        except BaseException:
-            self._writer.abandon("a message could not be sent as a whole")
-            raise
-
-    @contextmanager
-    def _sole_receiver(self) -> Iterator[None]:
-        try:
-            self._receiving.acquire_nowait()
+            self._sending.acquire_nowait()
         except trio.WouldBlock:
-            raise MisuseError("another task is receiving from this channel; only one may") from None
-        try:
-            yield
-        finally:
-            self._receiving.release()
+            await self._sending.acquire()
+
+    def _not_whole(self) -> None:
+        """Breaks the sending direction: not all of a message went out."""
+        self._writer.abandon("a message could not be sent as a whole")
 
     async def _let_others_go(self) -> None:
         """Let other tasks run, once for each message: unless it was waited for, when they have."""
         if not self._has_waited:
-            self._has_waited = True
+            self._read_at_once, self._has_waited = False, True
             await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _end_message(self) -> None:
@@ -365,9 +389,10 @@ class Channel:
 
     async def _next_announcement(self, pace: Pace) -> Announced:
         while isinstance(event := self._next_event(), NeedData):
-            if not self._reader.buffered:
-                await self._read_more()  # a peer may be silent for long, but not in the middle of a record
-            await self._read_whole_record(pace)
+            if not self._reader.buffered and not self._take_what_is_there():
+                await self._await_more()  # a peer may be silent for long, but not in the middle of a record
+            if self._reader.midway:
+                await self._read_whole_record(pace)
         match event:
             case Announced() as announced:
                 self._message = announced
@@ -385,8 +410,10 @@ class Channel:
         """Reads the rest of a message that has been announced, or more of it, until so many bytes of it have come."""
         before = 0 if isinstance(self._message, Announced) else message.taken
         self._message = message
-        stopwatch = self._stopwatch(pace, message.total)
         until = message.total if until is None else until
+        if message.taken >= until:
+            return
+        stopwatch = self._stopwatch(pace, message.total)
         while message.taken < until:
             if isinstance(message, Arriving):
                 await make_room(message, stopwatch, room)
@@ -406,7 +433,7 @@ class Channel:
         """Judges a message's progress; a peer that cannot vanish shares our process, and is as fast as that."""
         return Stopwatch(UNHURRIED if self._wire.steady else pace, total)
 
-    async def _send_by(self, stopwatch: Stopwatch, sent: int, records: bytearray) -> bool:
+    async def _send_by(self, stopwatch: Stopwatch, sent: int, records: memoryview) -> bool:
         """Sends some records, which makes `sent` bytes in all; returns whether they left fast."""
         began = trio.current_time()
         with trio.move_on_at(stopwatch.deadline(sent)) as scope:
@@ -426,46 +453,84 @@ class Channel:
         deadline = stopwatch.deadline(moved)
         if self._last_read >= _QUICK and coming > stopwatch.unseen:
             with trio.move_on_at(min(deadline, trio.current_time() + GATHERING)) as gathering:
-                await self._read_more(min(coming, _READ_SIZE))
+                await self._await_more(min(coming, _READ_SIZE))
             if not gathering.cancelled_caught:
                 return
             self._last_read = 0
+        if self._take_what_is_there():
+            return
         with trio.move_on_at(deadline) as scope:
-            await self._read_more(min(self._reader.needed, stopwatch.unseen))
+            await self._await_more(min(self._reader.needed, stopwatch.unseen))
         if scope.cancelled_caught:
             raise stopwatch.too_slow()
 
     def _next_event(self) -> Event:
-        """Returns what the bytes so far mean; where they are not the peer's, the sending direction breaks as well."""
-        with self._genuine_or_broken():
+        """Returns what the bytes so far mean."""
+        try:
             return self._reader.next_event()
+        except ChannelError as error:
+            self._break(error)
+            raise
 
     def _take_records(self, message: Arriving | Passing) -> None:
         """Takes what has come of a message; what may have been put there otherwise is dropped with it."""
-        with self._genuine_or_broken():
-            message.take_records(self._reader)
-
-    @contextmanager
-    def _genuine_or_broken(self) -> Iterator[None]:
-        """Drops the message under way where it breaks, and the sending direction where bytes are not the peer's."""
         try:
-            yield
+            message.take_records(self._reader)
         except ChannelError as error:
-            self._message = Quiet()
-            if not isinstance(error, RecordError | ChannelBrokenError):
-                self._writer.abandon(str(error))
+            self._break(error)
             raise
 
-    async def _read_more(self, needed: int = 1) -> None:
-        """Reads some bytes from the wire; where it is lost, the sending direction breaks as well."""
+    def _break(self, error: ChannelError) -> None:
+        """Drops the message under way, and breaks the sending direction where bytes are not the peer's."""
+        self._message = Quiet()
+        if not isinstance(error, RecordError | ChannelBrokenError):
+            self._writer.abandon(str(error))
+
+    async def _await_more(self, needed: int = 1) -> None:
+        """Waits for some bytes from the wire; where it is lost, the sending direction breaks as well."""
         try:
             data = await self._wire.receive_some(_READ_SIZE - self._reader.buffered, needed)
-            self._has_waited = True
-            self._last_read = len(data)
-            if data:
-                self._reader.feed(data)
-            else:
-                self._reader.feed_end()
+            self._read_at_once, self._has_waited = False, True
+            self._feed(data)
         except ChannelError as error:
             self._writer.abandon(str(error))
             raise
+
+    def _take_what_is_there(self) -> bool:
+        """Reads what the wire has, without a wait, but not twice in a row: others go on in between."""
+        if self._read_at_once:
+            return False
+        try:
+            data = self._wire.receive_now(_READ_SIZE - self._reader.buffered)
+            if data is None:
+                return False
+            self._read_at_once = True
+            self._feed(data)
+        except ChannelError as error:
+            self._writer.abandon(str(error))
+            raise
+        return True
+
+    def _feed(self, data: bytes) -> None:
+        self._last_read = len(data)
+        if data:
+            self._reader.feed(data)
+        else:
+            self._reader.feed_end()
+
+
+class _SoleReceiver:
+    """Lets one task at a time receive; without a generator, because every message goes through it twice."""
+
+    def __init__(self) -> None:
+        self._is_receiving = False
+
+    def __enter__(self) -> None:
+        if self._is_receiving:
+            raise MisuseError("another task is receiving from this channel; only one may")
+        self._is_receiving = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._is_receiving = False

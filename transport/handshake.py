@@ -158,7 +158,7 @@ async def initiate(
     noise = HandshakeState(KeyPair.from_private(settings.private_key), server_key, agreed, settings.randomness)
     peer_payload = _unpad(noise.read_message(await _challenge(wire, noise)))
     check(peer_payload)
-    await wire.send(noise.write_message(_pad(settings.payload, _PADDED_SIZE)))
+    await wire.send_short(noise.write_message(_pad(settings.payload, _PADDED_SIZE)))
     sending, receiving = noise.split()
     reader = RecordReader(receiving)
     welcome = _judged(await _read_answer(wire, reader))
@@ -187,7 +187,7 @@ async def respond(wire: Wire, settings: HandshakeSettings, admit: Admit) -> Chan
     agreed = prologue(asked.encode(), settings.preamble.encode())
     noise = HandshakeState(KeyPair.from_private(settings.private_key), None, agreed, settings.randomness)
     noise.read_message(await wire.receive_exactly(_FIRST_SIZE))
-    await wire.send(noise.write_message(_pad(settings.payload, _PADDED_SIZE)))
+    await wire.send_short(noise.write_message(_pad(settings.payload, _PADDED_SIZE)))
     padded = noise.read_message(await _introduction(wire))
     sending, receiving = noise.split()
     writer = RecordWriter(sending)
@@ -206,7 +206,7 @@ async def respond(wire: Wire, settings: HandshakeSettings, admit: Admit) -> Chan
 async def _exchange_preambles(wire: Wire, ours: Preamble) -> Preamble:
     """Sends our preamble and returns the server's, if the two fit."""
     try:
-        await wire.send(ours.encode())
+        await wire.send_short(ours.encode())
         opening = await wire.receive_exactly(len(MAGIC))
     except ConnectionLostError as error:
         raise TurnedAwayError(
@@ -225,14 +225,14 @@ async def _answer_preamble(wire: Wire, ours: Preamble) -> Preamble:
     opening = await wire.receive_exactly(len(MAGIC))
     require_magic(opening)
     theirs = Preamble.decode(opening + await wire.receive_exactly(PREAMBLE_SIZE - len(MAGIC)))
-    await wire.send(ours.encode())
+    await wire.send_short(ours.encode())
     ours.require_compatible(theirs)
     return theirs
 
 
 async def _challenge(wire: Wire, noise: HandshakeState) -> bytes:
     """Sends message 1, which only the holder of the pinned key can read, and returns message 2."""
-    await wire.send(noise.write_message(b""))
+    await wire.send_short(noise.write_message(b""))
     try:
         return await wire.receive_exactly(_SECOND_SIZE)
     except ConnectionLostError as error:
@@ -261,7 +261,7 @@ async def _send_answer(wire: Wire, writer: RecordWriter, decision: bytes | Refus
             answer = _Verdict.REFUSED + _pad(reason.encode(), _PADDED_SIZE - 1)
         case _:
             answer = _Verdict.WELCOME + _pad(decision, _PADDED_SIZE - 1)
-    await wire.send(writer.message([answer]).take(1))
+    await wire.send_short(writer.message([answer]).take(1))
 
 
 def _admitted(decision: bytes | Refusal) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from weakref import WeakSet
 
 import trio
 
@@ -103,6 +104,11 @@ class HandshakeBook:
     def __init__(self, most: int) -> None:
         self._most = most
         self._under_way: dict[str, list[trio.CancelScope]] = {}
+        self._gave_way: WeakSet[trio.CancelScope] = WeakSet()
+
+    def gave_way(self, scope: trio.CancelScope) -> bool:
+        """Whether a handshake was cancelled because there was one too many."""
+        return scope in self._gave_way
 
     @contextmanager
     def entered(self, address: str, scope: trio.CancelScope) -> Iterator[None]:
@@ -120,6 +126,7 @@ class HandshakeBook:
         crowded = max(self._under_way, key=lambda address: len(self._under_way[address]))
         oldest = self._under_way[crowded][0]
         self._strike(crowded, oldest)
+        self._gave_way.add(oldest)
         oldest.cancel()
 
     def _strike(self, address: str, scope: trio.CancelScope) -> None:

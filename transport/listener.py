@@ -208,25 +208,29 @@ class Listener:
         """Handles one connection, for which a place has been taken."""
         with ExitStack() as taken:
             taken.callback(self._room.release)
+            channel = None
             try:
-                async with await self._welcome(stream, origin, taken) as channel:
+                channel = await self._welcome(stream, origin, taken)
+                async with channel:
                     await self._service.handler(channel)
             except* FslError as errors:
                 for error in leaves(errors):
                     self._service.observe(origin, error)
             finally:
-                await trio.aclose_forcefully(stream)
+                if channel is None:  # which else has closed the stream
+                    await trio.aclose_forcefully(stream)
 
     async def _welcome(self, stream: trio.abc.Stream, origin: str, taken: ExitStack) -> Channel:
         """Shakes hands in time; the places that the connection occupies from then on go into `taken`."""
         if not self._rate.admits(origin):
             raise TurnedAwayError(f"more than {self._service.limits.handshakes_per_second:g} connections per second")
         deadline = self._service.settings.deadline
-        with trio.CancelScope() as yielding, self._handshakes.entered(origin, yielding):
-            with trio.move_on_after(deadline):
-                return await respond(Wire(stream), self._service.present_settings(), partial(self._admit, taken))
-            raise HandshakeTimeoutError(f"the client did not finish its handshake within {deadline:g} s")
-        raise TurnedAwayError("its handshake hung while newer ones waited; it was the oldest where there were most")
+        scope = trio.CancelScope(deadline=trio.current_time() + deadline)
+        with scope, self._handshakes.entered(origin, scope):
+            return await respond(Wire(stream), self._service.present_settings(), partial(self._admit, taken))
+        if self._handshakes.gave_way(scope):
+            raise TurnedAwayError("its handshake hung while newer ones waited; it was the oldest where there were most")
+        raise HandshakeTimeoutError(f"the client did not finish its handshake within {deadline:g} s")
 
     async def _admit(self, taken: ExitStack, key: bytes, payload: bytes) -> bytes | Refusal:
         answer = await self._service.admit(key, payload)

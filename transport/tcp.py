@@ -20,7 +20,7 @@ import trio
 from fsl_async.errors import MisuseError
 from transport.errors import UnreachableError
 from transport.listener import LISTEN, Listener, Service, Transport
-from transport.sockets import accept, within_descriptors
+from transport.sockets import SocketStream, accept_from, within_descriptors
 
 _ADDRESS = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]]+)):([0-9]{1,5})")
 _IPV6_NETWORK_BITS = 64
@@ -38,7 +38,7 @@ class TcpTransport(Transport):
         """Opens a TCP connection; see `Transport.connect`."""
         host, port = split_address(address)
         try:
-            stream = await trio.open_tcp_stream(host, port)
+            stream = await _connected(host, port)
         except UnicodeError as error:
             raise _no_host(address, error) from error
         except OSError as error:
@@ -46,7 +46,7 @@ class TcpTransport(Transport):
                 f"nothing listens at {address} ({error}); check the address and that the server runs"
             ) from error
         _keep_alive(stream)
-        return stream
+        return SocketStream(stream)
 
     async def listen(
         self,
@@ -69,9 +69,25 @@ class TcpTransport(Transport):
             task_status.started(join_address(host, sockets[0].socket.getsockname()[1]))
 
 
+async def _connected(host: str, port: int) -> trio.SocketStream:
+    """Connects: to a number directly, to a name at whichever of its addresses answers first."""
+    try:
+        number = ipaddress.ip_address(host)
+    except ValueError:
+        return await trio.open_tcp_stream(host, port)
+    family = system.AF_INET if isinstance(number, ipaddress.IPv4Address) else system.AF_INET6
+    socket = trio.socket.socket(family, system.SOCK_STREAM)
+    try:
+        await socket.connect((host, port))
+    except BaseException:
+        socket.close()
+        raise
+    return trio.SocketStream(socket)
+
+
 async def _serve(listener: Listener, socket: trio.SocketListener) -> None:
     async with socket:
-        await listener.serve(partial(accept, socket, _origin))
+        await listener.serve(partial(accept_from, socket, _origin))
 
 
 def _origin(stream: trio.SocketStream) -> str:

@@ -23,7 +23,7 @@ import trio
 from fsl_async.errors import MisuseError
 from transport.errors import UnreachableError
 from transport.listener import LISTEN, Listener, Service, Transport
-from transport.sockets import accept, within_descriptors
+from transport.sockets import SocketStream, accept_from, within_descriptors
 
 SCHEME = "unix:"
 
@@ -47,7 +47,7 @@ class UnixTransport(Transport):
         """Opens a connection to a socket; see `Transport.connect`."""
         path = socket_path(address)
         try:
-            return await trio.open_unix_socket(str(path))
+            return SocketStream(await trio.open_unix_socket(str(path)))
         except OSError as error:
             raise UnreachableError(
                 f"nothing listens at {address} ({error.strerror}); check the path, that this user may use it, and that "
@@ -71,7 +71,7 @@ class UnixTransport(Transport):
         listener = Listener(replace(service, limits=within_descriptors(service.limits)))
         async with _bound(path, address) as listening:
             task_status.started(address)
-            await listener.serve(partial(accept, trio.SocketListener(listening), _origin))
+            await listener.serve(partial(accept_from, trio.SocketListener(listening), _origin))
 
 
 def socket_path(address: str) -> Path:

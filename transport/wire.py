@@ -8,13 +8,16 @@ stream has ended, so a peer that sends byte by byte costs no more than any other
 
 from __future__ import annotations
 
-import socket
-from contextlib import suppress
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import trio
 
 from transport.errors import ChannelClosedError, ConnectionLostError
+from transport.sockets import SocketStream
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class Wire:
@@ -28,12 +31,26 @@ class Wire:
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
-        self._wakes_at = 1
+        self._socket = stream if isinstance(stream, SocketStream) else None
         self.steady: bool = getattr(stream, "steady", False)
         self.bytes_sent = 0
         self.bytes_received = 0
 
-    async def send(self, data: bytes | bytearray) -> None:
+    def send_now(self, data: Buffer) -> int:
+        """Sends what leaves at once, and returns how many bytes that is: none where the stream cannot say.
+
+        Raises:
+            ConnectionLostError: the connection is gone.
+            ChannelClosedError: we closed it.
+        """
+        if self._socket is None:
+            return 0
+        with _TRANSLATED:
+            sent = self._socket.send_now(data)
+        self.bytes_sent += sent
+        return sent
+
+    async def send(self, data: bytes | bytearray | memoryview) -> None:
         """Sends all of `data`; if it is cancelled half-way, it is unknown how much was sent.
 
         Raises:
@@ -44,6 +61,18 @@ class Wire:
             await self._stream.send_all(data)
         self.bytes_sent += len(data)
 
+    async def send_short(self, data: bytes | bytearray | memoryview) -> None:
+        """Sends a few bytes as `send` does; nobody else goes on meanwhile if they leave at once.
+
+        Raises:
+            ConnectionLostError: the connection is gone.
+            ChannelClosedError: we closed it.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        sent = self.send_now(data)
+        if sent < len(data):
+            await self.send(memoryview(data)[sent:])
+
     async def until_writable(self) -> None:
         """Waits until a few bytes can be sent at once; if it is cancelled, nothing has happened.
 
@@ -53,6 +82,20 @@ class Wire:
         """
         with _TRANSLATED:
             await self._stream.wait_send_all_might_not_block()
+
+    def receive_now(self, most: int) -> bytes | None:
+        """Returns what `receive_some` does if it is there; None where nothing is, or the stream cannot say.
+
+        Raises:
+            ConnectionLostError: the connection is gone.
+            ChannelClosedError: we closed it.
+        """
+        if self._socket is None:
+            return None
+        with _TRANSLATED:
+            data = self._socket.receive_now(most)
+        self.bytes_received += len(data or b"")
+        return data
 
     async def receive_some(self, most: int, needed: int = 1) -> bytes:
         """Returns at least one and at most `most` bytes; no byte means the end of the stream.
@@ -68,7 +111,8 @@ class Wire:
             ConnectionLostError: the connection is gone.
             ChannelClosedError: we closed it.
         """
-        self._wake_at(needed)
+        if self._socket is not None:
+            self._socket.wake_at(needed)
         with _TRANSLATED:
             data = bytes(await self._stream.receive_some(most))
         self.bytes_received += len(data)
@@ -83,18 +127,14 @@ class Wire:
         """
         data = b""
         while len(data) < size:
-            more = await self.receive_some(size - len(data), needed=size - len(data))
+            missing = size - len(data)
+            more = self.receive_now(missing)
+            if more is None:
+                more = await self.receive_some(missing, needed=missing)
             if not more:
                 raise ConnectionLostError(f"the stream ended after {len(data)} of {size} expected bytes")
             data += more
         return data
-
-    def _wake_at(self, size: int) -> None:
-        """Asks the kernel to wake us when so many bytes are there; see `SO_RCVLOWAT` in socket(7)."""
-        if size != self._wakes_at and isinstance(self._stream, trio.SocketStream):
-            self._wakes_at = size
-            with suppress(OSError):  # a system that cannot wakes us for less
-                self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     async def aclose(self) -> None:
         """Closes the stream; a second time does nothing."""

@@ -109,7 +109,7 @@ class ServerConnection:
                     await self.leave()
                     return words
                 raise
-            await _reply_begun(channel, until + trio.current_time() - began, remind)
+            await channel.awaited(remind, until + trio.current_time() - began)
             return await channel.receive(self._limit, pace=pace)
         except BaseException:  # how much went out, and whether a reply will come, is unknown
             await self.leave()
@@ -156,11 +156,3 @@ def _moving(until: float) -> Pace:
     shortest, longest = STANDSTILL
     silence = max(shortest, min(until - trio.current_time(), longest))
     return Pace(bytes_per_second=0, message_seconds=inf, silence=silence)
-
-
-async def _reply_begun(channel: Channel, until: float, remind: Callable[[], None]) -> None:
-    """Wait for a reply to begin."""
-    with trio.move_on_at(until):
-        await channel.awaited(remind)
-        return
-    raise UnansweredError("no answer came in this time")

@@ -27,7 +27,7 @@ from parties.client.connection import ServerConnection
 from parties.client.retries import LEAST, LONGEST_PAUSE, PATIENCE, Attempted, Retries, ends_connection
 from parties.client.setup import ClientSetup, never
 from parties.errors import RequestDeniedError, RoundClosedError, ServerBusyError
-from parties.identity.handshake import NO_VOUCHER, Credentials
+from parties.identity.handshake import NO_VOUCHER, Credentials, serves
 from parties.identity.tokens import voucher
 from parties.statement import longest_statement
 from transport import Channel, HandshakeSettings, HandshakeTimeoutError, Role, SilentPeerError, UnansweredError
@@ -42,6 +42,7 @@ class Requests:
     def __init__(self, setup: ClientSetup) -> None:
         self._setup = setup
         self._name = setup.identity.name
+        self._task_digest = setup.task.digest()
         limit = self._reply_limit()
         self._connections = tuple(ServerConnection(partial(self._connect, server), limit) for server in (0, 1))
         self._met: set[int] = set()
@@ -207,30 +208,39 @@ class Requests:
     # ---- connecting
 
     async def _connect(self, server: int) -> Channel:
-        """Connect to a server, and check that it runs the same task."""
+        """Connect to a server, and check that it runs the same task: what it shows in the handshake says so."""
         channel = await self._dial(server)
         try:
-            self._setup.watch(self._name, f"S{server}", messages.AskTask(), 0)
-            await channel.send(*encode(messages.AskTask()))
-            received = decode(await _soon(channel, self._reply_limit()), messages.FromServer, f"S{server}")
-            theirs = _expect(server, messages.AskTask(), received, messages.TaskIs).message.task
-            if theirs != self._setup.task.canonical():
-                raise MisuseError(task_difference(server, self._setup.task, Task.parse(theirs, f"S{server}")))
+            if not serves(channel.introduction.peer_payload, self._task_digest):
+                await self._compare_tasks(server, channel)
         except BaseException:
             await channel.aclose()
             raise
         self._met.add(server)
         return channel
 
+    async def _compare_tasks(self, server: int, channel: Channel) -> None:
+        """Ask a server for the task that it runs.
+
+        Raises:
+            MisuseError: it is another one; the message says how they differ.
+        """
+        self._setup.watch(self._name, f"S{server}", messages.AskTask(), 0)
+        await channel.send(*encode(messages.AskTask()))
+        received = decode(await _soon(channel, self._reply_limit()), messages.FromServer, f"S{server}")
+        theirs = _expect(server, messages.AskTask(), received, messages.TaskIs).message.task
+        if theirs != self._setup.task.canonical():
+            raise MisuseError(task_difference(server, self._setup.task, Task.parse(theirs, f"S{server}")))
+
     async def _dial(self, server: int) -> Channel:
         setup = self._setup
-        shown = voucher(setup.token, setup.task.digest(), server) if setup.token else NO_VOUCHER
+        shown = voucher(setup.token, self._task_digest, server) if setup.token else NO_VOUCHER
         settings = HandshakeSettings(
             private_key=setup.identity.channel_secret,
             role=Role.CLIENT,
             kind=setup.kind,
             randomness=setup.randomness,
-            payload=Credentials.of(setup.identity, setup.task.digest(), shown).encode(),
+            payload=Credentials.of(setup.identity, self._task_digest, shown).encode(),
         )
         return await setup.transport.dial(setup.addresses[server], setup.servers[server].channel, settings)
 

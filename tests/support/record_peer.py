@@ -21,6 +21,7 @@ from transport.records import (
     NeedData,
     RecordReader,
     RecordType,
+    wire_size,
 )
 from transport.wire import Wire
 
@@ -52,6 +53,7 @@ class RecordPeer:
         await wire.send(noise.write_message(payload.ljust(PADDED, b"\0")))
         sending, receiving = noise.split()
         peer = cls(wire, sending, RecordReader(receiving))
+        peer._reader.feed(await wire.receive_exactly(wire_size(PADDED)))
         await peer.receive()  # the welcome
         return peer
 

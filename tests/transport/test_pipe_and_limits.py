@@ -26,6 +26,7 @@ from transport import (
 )
 from transport.limits import HandshakeBook, PlaceBook, RateLimiter
 from transport.memory import BUFFER_SIZE, pipe_pair
+from transport.sockets import SocketStream
 from transport.tcp import origin_of
 from transport.testing.case import ALICE, LARGE, Lab
 
@@ -210,17 +211,17 @@ def test_an_ipv6_network_counts_as_one_address(host, origin):
 
 
 async def test_both_ends_of_a_tcp_connection_are_probed(nursery, monkeypatch):
-    ends, through = set(), trio.SocketStream.setsockopt
+    ends, through = [], SocketStream.__init__
 
-    def noted(stream, *option):
-        ends.add(stream)
-        return through(stream, *option)
+    def noted(end, stream):
+        through(end, stream)
+        ends.append(end._socket)
 
-    monkeypatch.setattr(trio.SocketStream, "setsockopt", noted)
+    monkeypatch.setattr(SocketStream, "__init__", noted)
     lab = Lab(TcpTransport(), "127.0.0.1:0", nursery)
     await lab.serve()
     async with await lab.dial():
-        assert [stream.getsockopt(system.SOL_SOCKET, system.SO_KEEPALIVE) for stream in ends] == [1, 1]
+        assert [end.getsockopt(system.SOL_SOCKET, system.SO_KEEPALIVE) for end in ends] == [1, 1]
 
 
 async def test_who_waits_in_the_queue_is_turned_away_when_the_listener_ends(autojump_clock):

@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from transport.errors import ConnectionLostError
+from transport.sockets import SocketStream
 from transport.wire import Wire
 
 DATA = bytes(range(256))
@@ -18,28 +19,36 @@ DATA = bytes(range(256))
 class Reads:
     """Counts how often a stream is read from."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: SocketStream) -> None:
         self.count = 0
-        self._receive_some = stream.receive_some
-        stream.receive_some = self
+        self._receive_now = stream.receive_now
+        stream.receive_now = self
 
-    async def __call__(self, *words) -> bytes:
+    def __call__(self, *words) -> bytes | None:
         self.count += 1
-        return await self._receive_some(*words)
+        return self._receive_now(*words)
 
 
-def unable(*words) -> None:
-    """What a system says that has no `SO_RCVLOWAT`."""
-    raise OSError("protocol not available")
+class Unable:
+    """A socket of a system that has no `SO_RCVLOWAT`."""
+
+    def __init__(self, inner: socket.socket) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def setsockopt(self, *words) -> None:
+        raise OSError("protocol not available")
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[trio.SocketStream, trio.SocketStream]]:
+async def connected() -> AsyncIterator[tuple[SocketStream, trio.SocketStream]]:
     """Both ends of a connection over TCP."""
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with listener:
         far = await trio.open_tcp_stream(*listener.socket.getsockname())
-        near = await listener.accept()
+        near = SocketStream(await listener.accept())
     async with near, far:
         yield near, far
 
@@ -71,11 +80,11 @@ async def test_one_that_sends_byte_by_byte_wakes_nobody_before_all_is_there():
 
 async def test_a_system_that_cannot_wait_for_more_wakes_us_for_each_byte(monkeypatch):
     async with connected() as (near, far):
-        monkeypatch.setattr(near, "setsockopt", unable)
+        monkeypatch.setattr(near, "_socket", Unable(near._socket))
         assert await trickled(near, far) == DATA
 
 
-async def trickled(near: trio.SocketStream, far: trio.SocketStream) -> bytes:
+async def trickled(near: SocketStream, far: trio.SocketStream) -> bytes:
     """What is read of data that comes byte by byte."""
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:

@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import NoReturn
 
 import trio
@@ -189,15 +190,9 @@ class _Conversation:
 
     async def run(self) -> None:
         try:
-            while True:
-                with trio.move_on_after(self._limits.idle_seconds) as idle:
-                    length = await self._channel.announced(pace=self._pace)
-                if idle.cancelled_caught:
-                    await self._say_why("busy", f"nothing was asked for in {self._limits.idle_seconds:g} s")
-                    return
-                self._unread = length
-                await self._shared.rate.wait(self._client)
-                await self._serve(length)
+            while await self._serve_until_idle():
+                pass
+            await self._say_why("busy", f"nothing was asked for in {self._limits.idle_seconds:g} s")
         except ChannelClosedError:
             return
         except replies.AbuseError:
@@ -211,6 +206,24 @@ class _Conversation:
                 with suppress(ChannelError):  # else a client that does not read yet would not hear it
                     await self._channel.discard(pace=self._pace)
             raise
+
+    async def _serve_until_idle(self) -> bool:
+        """Serve requests until none comes in time, in one scope for all of them; whether another one came after all."""
+        with trio.CancelScope() as idle:
+            while not idle.cancel_called:
+                idle.deadline = trio.current_time() + self._limits.idle_seconds
+                length = await self._channel.announced(pace=self._pace)
+                idle.deadline = inf
+                if not idle.cancel_called:
+                    await self._serve_next(length)
+        if not idle.cancelled_caught:  # a request came at the very last moment
+            await self._serve_next(length)
+        return not idle.cancelled_caught
+
+    async def _serve_next(self, length: int) -> None:
+        self._unread = length
+        await self._shared.rate.wait(self._client)
+        await self._serve(length)
 
     async def _say_why(self, reason: replies.Reason, why: object) -> None:
         await replies.say_why(self._channel, replies.farewell(reason, self._client, why))
