@@ -20,7 +20,7 @@ from typing import TypeVar
 import trio
 
 from fsl_async.errors import MisuseError, StorageError
-from fsl_async.protocols import partials
+from fsl_async.protocols import partials, ssa
 from fsl_async.protocols.partials import (
     Added,
     Doubted,
@@ -417,6 +417,9 @@ class ClusterSum(RoundSum):
         report = decoded(reply.report, AddedReport)
         if report.entries.keys() | report.damaged.keys() != frozenset(effect.order.clients):
             raise MisuseError("it has added others than it was told to")
+        size = ssa.Terms.of(self._work.start.config, self._work.start.server).proof_bytes
+        if len(self._ledgers) == 1 and any(len(entry) != size for entry in report.entries.values()):
+            raise MisuseError(f"it says of a submission what is no proof: {size} bytes are")  # of a slice any digest is
         self._count(report, ledger)
         for client, why in report.damaged.items():
             context.nursery.start_soon(self._repair, client, why, ledger)

@@ -121,22 +121,32 @@ def test_a_report_that_no_decoder_reads_is_none(report):
         decoded(report, AddedReport)
 
 
-class Swift(WorkerService):
-    """A worker that says of its work that it took no time that could be divided by."""
+@pytest.mark.parametrize(
+    ("lie", "named"),
+    [
+        (lambda said: {"seconds": 5e-324}, ()),
+        (lambda said: {"entries": {name: entry[1:] for name, entry in said.entries.items()}}, ("is no proof: 32",)),
+        (lambda said: {"entries": dict.fromkeys(said.entries, b"")}, ("is no proof: 32",)),
+    ],
+    ids=["in no time", "a byte less", "nothing"],
+)
+async def test_what_a_worker_says_of_what_it_has_added_ends_no_server(autojump_clock, monkeypatch, lie, named):
+    plain, lies = WorkerService.perform, ["once"]
 
-    async def perform(self, action: str, order: bytes) -> Reply:
-        reply = await super().perform(action, order)
-        if action != "add":
+    async def perform(self: WorkerService, action: str, order: bytes) -> Reply:
+        reply = await plain(self, action, order)
+        if action != "add" or not lies or not (said := decoded(reply.report, AddedReport)).entries or not lies.pop():
             return reply
-        report = msgspec.structs.replace(decoded(reply.report, AddedReport), seconds=5e-324)
-        return Reply(encoded(report), reply.arrays)
+        return Reply(encoded(msgspec.structs.replace(said, **lie(said))), reply.arrays)
 
-
-async def test_a_worker_that_took_no_time_gets_more_at_once_and_no_server_ends(autojump_clock, monkeypatch):
-    monkeypatch.setattr("parties.testing.world.WorkerService", Swift)
+    monkeypatch.setattr(WorkerService, "perform", perform)
     async with a_world(workers=(1, 0)) as made:
         await settled(made)
         exact(made)
+        told = [event.explanation for _, _, event in made.events if isinstance(event, Warned)]
+        assert not lies
+        assert len(told) == len(named)
+        assert all(why in line for why, line in zip(named, told, strict=True))
 
 
 class Liar(WorkerService):
