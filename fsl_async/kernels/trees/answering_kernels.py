@@ -77,7 +77,7 @@ def sharing(queries: int, row_bytes: int, leaves: int) -> int:
     Rows that are multiplied by eight queries' keys at a time are loaded once for eight; but keys must then be written
     and read, which takes longer than loading a short row again from cache, and fewer queries than eight leave registers
     empty. Sixteen queries over rows of 64 bytes take 1.3 times a plain batch in turn, over 128 bytes 3.0 times and 2.7
-    together, over 1,024 bytes 4.2 and 2.8 (docs/adr/0035).
+    together, over 1,024 bytes 4.2 and 2.8 (docs/adr/0036).
     What is kept for a few bins must not take more memory than KEPT_BYTES, as for a stash slot over all rows.
     """
     kept = KEPT_BYTES // (leaves * LEAST_RUN * WORD_BYTES)
