@@ -89,7 +89,7 @@ async def test_a_forgotten_schedule_ends_at_the_horizon_and_shows_what_happened(
     words = str(error.value)
     assert "the world is 3600 s old, and the test still waits (S0: round 1: Open, S1: round 1: Open)" in words
     assert "A round closes with 5 submissions" in words
-    for of_the_chart in ("seconds", "ada", "rows before)"):
+    for of_the_chart in ("seconds", "ada", "Receipt"):
         assert of_the_chart in words
     assert trio.current_time() >= 3_600
 

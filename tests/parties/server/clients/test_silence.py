@@ -17,6 +17,7 @@ import trio
 from fsl_async.errors import ChannelError
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import AskOutcome, AskTask, Receipt
+from parties.client import requests
 from parties.client.retries import PATIENCE
 from parties.errors import ServerBusyError
 from parties.events import PeerLost, ServerEvent
@@ -269,6 +270,7 @@ async def test_a_server_that_lives_and_does_not_say_which_task_it_runs_is_not_wa
     async with opened_shop(swamp) as shop, opened(shop.client("ann", transport=swamp)) as (ann,):
         await take_part(ann)
         monkeypatch.setattr(RequestHandler, "ask", only_lives)
+        monkeypatch.setattr(requests, "serves", lambda shown, task: False)  # else nobody asks for the task
         swamp.forget()
         with trio.move_on_after(NOTICED + PATIENCE + 10):
             await ann.outcome()
