@@ -197,9 +197,9 @@ def add_up(
 
 
 def in_segments(forest: Forest, column: bytes) -> list[bytes]:
-    """What a forest of one group of bins has for each tree, cut by segments; nothing where there is nothing."""
+    """What a forest of one group of bins has for each tree, cut by segments, empty where it has nothing."""
     size = len(column) // forest.segments
-    return [column[size * segment : size * (segment + 1)] for segment in range(forest.segments)] if column else []
+    return [column[size * segment : size * (segment + 1)] for segment in range(forest.segments)]
 
 
 def proof_blocks(example: Example, corrections: bytes, nodes: list[list[int]]) -> bytes:

@@ -274,11 +274,10 @@ def group_digests(
         counts: by forest, where contributors are counted, the count of each of these trees.
     """
     return b"".join(
-        digest(Domain.PROOF_GROUP, *parts)
+        digest(Domain.PROOF_GROUP, *_of_group(group, forests[group.key], proofs, counts))
         for group in groups
         if group.key in forests and group.start in forests[group.key].bins
-        for parts in [list(_of_group(group, forests[group.key], proofs, counts))]
-        if parts
+        if group.key in proofs or group.key in counts
     )
 
 
@@ -297,11 +296,12 @@ def _of_group(
     some: ForestSlice,
     proofs: Mapping[ForestKey, Blocks],
     counts: Mapping[ForestKey, Elements],
-) -> Iterator[memoryview]:
+) -> Iterator[bytes | memoryview]:
     place = slice(group.start - some.bins.start, group.stop - some.bins.start)
-    for arrays in (proofs, counts):
-        if group.key in arrays:
-            array = arrays[group.key]
+    for array in (proofs.get(group.key), counts.get(group.key)):
+        if array is None:
+            yield from [b""] * some.forest.segments
+        else:
             for segment in array.reshape(some.forest.segments, some.forest.bins, *array.shape[1:]):
                 yield np.ascontiguousarray(segment[place]).reshape(-1).view(np.uint8).data
 
