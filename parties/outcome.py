@@ -35,7 +35,7 @@ Model: TypeAlias = dict[str, npt.NDArray[Any]]
 """By block, an array: of a model its rows and numbers, of a union its row numbers, sorted, uint32."""
 
 
-class Retrieved(Model):
+class Retrieved(dict[str, Any]):
     """What a retrieval returns: arrays by block.
 
     Attributes:

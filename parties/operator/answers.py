@@ -191,7 +191,7 @@ def status_answer(status: ServerStatus, observer: OperatorObserver) -> StatusAns
     return StatusAnswer(
         **msgspec.structs.asdict(shown),
         version=VERSION,
-        attention=tuple(attention_to(shown)),
+        attention=tuple(attention_to(shown, observer.started_at)),
         time=observer.setup.clock(),
         started_at=observer.started_at,
         places=observer.setup.places,
@@ -206,8 +206,8 @@ def status_answer(status: ServerStatus, observer: OperatorObserver) -> StatusAns
     )
 
 
-def attention_to(status: ServerStatus) -> Iterator[Attention]:
-    """What a person must look at, the most urgent first."""
+def attention_to(status: ServerStatus, started_at: float) -> Iterator[Attention]:
+    """What a person must look at, the most urgent first; a server that was never met is away since the start."""
     if status.held_up:
         yield Attention(
             about=f"{status.server} is held up",
@@ -230,7 +230,7 @@ def attention_to(status: ServerStatus) -> Iterator[Attention]:
         planned = status.peer_stops_since is not None
         yield Attention(
             about=f"{status.peer} has stopped as planned" if planned else f"{status.peer} is not connected",
-            since=status.peer_stops_since or status.peer_away_since,
+            since=status.peer_stops_since or status.peer_away_since or started_at,
             text=f"{_whatever_runs(status)} waits for it.{_without_peer(status)}",
             remedy="It goes on when its operator starts it again."
             if planned

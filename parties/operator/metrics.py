@@ -47,6 +47,7 @@ WARNINGS = (
     "apply",
     "blobs",
     "clients",
+    "compiler",
     "compute",
     "configuration",
     "event-loop",

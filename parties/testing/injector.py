@@ -96,6 +96,7 @@ class Injector(NetworkConditions, DiskFaults, BlobFaults):
         self._announced: dict[str, Transition] = {}
         self._occurred: Counter[tuple[str, Transition]] = Counter()
         self._written: Counter[tuple[str, str]] = Counter()
+        self._ordinals: dict[tuple[str, int, str], int] = {}
         self._writing: dict[str, frozenset[str]] = {}
         self._held: dict[tuple[str, str], float] = {}
         self._blob_chances: dict[str, Random] = {}
@@ -239,6 +240,8 @@ class Injector(NetworkConditions, DiskFaults, BlobFaults):
         self._written.update(
             (life.process.name, name_part) for name_part in self._planned(life.process.name) if name_part in name
         )
+        for name_part in self._planned(life.process.name):  # several may be on their way at a time
+            self._ordinals[life.process.name, number, name_part] = self._written[life.process.name, name_part]
         self._crash_at_change(life, name, number, "before write")
         await self._trouble(life.process.name, number)
         return number
@@ -272,7 +275,7 @@ class Injector(NetworkConditions, DiskFaults, BlobFaults):
                 case AtCommit(number=planned, moment=at) if planned == number and at == moment:
                     self._crash(life, crash, None, moment)
                 case AtWrite(name_part=name_part, number=planned, moment=at) if name_part in name and at == moment:
-                    if self._written[life.process.name, name_part] == planned:
+                    if self._ordinals.get((life.process.name, number, name_part)) == planned:
                         self._crash(life, crash, None, moment)
 
     # ---- the network

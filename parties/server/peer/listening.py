@@ -33,7 +33,7 @@ class PeerInbox:
         self._rounds = rounds
         self._enrolment = enrolment
         self.stops_since: float | None = None
-        self.away_since: float | None = setup.clock()
+        self.away_since: float | None = None
         self._why_lost = ""
 
     async def peer_met(self) -> None:

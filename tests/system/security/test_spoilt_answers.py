@@ -92,7 +92,7 @@ async def test_it_fails_the_same_whichever_rows_were_wanted(rows, autojump_clock
             said.append(str(failed.value))
     assert said == [str(WrongAnswerError())]
     assert [bulk for kind, sender, _, bulk in sent if kind == "Retrieve"]
-    assert {kind for kind, sender, _, _ in sent if sender == "carol"} == {"AskTask", "Enter", "Retrieve"}
+    assert {kind for kind, sender, _, _ in sent if sender == "carol"} == {"Enter", "Retrieve"}
 
 
 async def test_the_next_call_retrieves_with_fresh_trees_and_a_submission_rides_on_those(autojump_clock) -> None:

@@ -150,7 +150,7 @@ FIXED = msgspec.structs.replace(
 HARMED_AT_THE_END = Trial(
     5_013_289,
     Scenario(FIXED, clients=4, rounds=1, seconds=5.0, workers=(2, 0)),
-    (SpoiltBlobs("S0", begin=4.45, seconds=46.0, harm="altered"),),
+    (SpoiltBlobs("S0", begin=4.25, seconds=46.0, harm="altered"),),
 )
 """All is added, and nothing can be read any more when S0 settles the round: it has to keep the sessions' trees then."""
 
