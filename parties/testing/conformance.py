@@ -410,7 +410,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--patience", type=float, default=30.0, help="seconds that a client may do nothing")
     parser.add_argument("--port", type=int, default=0, help="where S0 listens; S1 one above it")
     given = parser.parse_args(arguments)
-    logging.getLogger("parties").setLevel(logging.ERROR)  # the companions wait long, and need not say so
     try:
         pair = Pair(load(given.task, TaskFile, {}).task, given.rounds, given.patience, given.port)
         with sole_error():
@@ -431,4 +430,5 @@ async def _told(pair: Pair) -> None:
 
 
 if __name__ == "__main__":
+    logging.getLogger("parties").setLevel(logging.ERROR)  # the companions wait long, and need not say so
     sys.exit(main(sys.argv[1:]))
