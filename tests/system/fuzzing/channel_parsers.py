@@ -63,6 +63,13 @@ class LaneAtOnce(InlineLane):
         return work()
 
 
+class WireAtOnce(Wire):
+    """Sends outside of any event loop, where nobody can be cancelled."""
+
+    async def send_short(self, data: bytes | bytearray | memoryview) -> None:
+        await self.send(data)
+
+
 async def _admit(static: bytes, payload: bytes) -> bytes | Refusal:
     """Let in whoever can say who it is."""
     try:
@@ -102,7 +109,7 @@ FIRST, SECOND, THIRD = _honest_messages()
 def _honest_answer() -> bytes:
     """What a server says in an honest handshake, from its preamble to its answer."""
     script = Script(CLIENT.preamble.encode() + FIRST + THIRD)
-    at_once(respond(Wire(script), SERVER, _admit))
+    at_once(respond(WireAtOnce(script), SERVER, _admit))
     return bytes(script.heard)
 
 
@@ -124,11 +131,11 @@ def _read_third(data: bytes) -> None:
 
 
 def _respond(data: bytes) -> None:
-    at_once(respond(Wire(Script(data)), SERVER, _admit))
+    at_once(respond(WireAtOnce(Script(data)), SERVER, _admit))
 
 
 def _initiate(data: bytes) -> None:
-    at_once(initiate(Wire(Script(data)), SERVER_KEY, CLIENT))
+    at_once(initiate(WireAtOnce(Script(data)), SERVER_KEY, CLIENT))
 
 
 def _read_preamble(data: bytes) -> None:
@@ -200,7 +207,7 @@ class _HostileServer(Script):
 
 
 def _initiate_with_hostile(data: bytes) -> None:
-    at_once(initiate(Wire(_HostileServer(data)), SERVER_KEY, CLIENT))
+    at_once(initiate(WireAtOnce(_HostileServer(data)), SERVER_KEY, CLIENT))
 
 
 def _hostile_answers() -> list[bytes]:
@@ -277,7 +284,7 @@ def _receive_from_hostile(data: bytes) -> None:
     async def receive() -> None:
         introduction = Introduction(SERVER_KEY, Role.SERVER_0, b"", b"", b"")
         reader, writer = RecordReader(CipherState(key(30))), RecordWriter(CipherState(key(31)))
-        channel = Channel(Wire(Script(records)), writer, reader, introduction)
+        channel = Channel(WireAtOnce(Script(records)), writer, reader, introduction)
         ways = int.from_bytes(order, "big")
         for turn in range(1_000):
             match ways >> turn % 8 & 3:
