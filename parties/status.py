@@ -311,8 +311,8 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
         fingerprints: of the task, the model and both servers' keys.
         peer_connected: whether the other server is connected.
         peer_release: the release of this software that the other server says it runs; empty if it has not said so.
-        peer_away_since: since when the other server is not connected, in seconds since 1970; None while it is, and before
-            the two have met.
+        peer_away_since: since when the other server is not connected, in seconds since 1970; None while it is, and
+            before the two have met.
         peer_stops_since: when the other server said that it stops as its operator wants, in seconds since 1970; None
             once it is met again.
         held_up: what of this server's own keeps its rounds from going on, for people; empty where nothing does.
