@@ -141,6 +141,7 @@ class Channel:
         self._read_at_once = False
         self._message: Quiet | Announced | Arriving | Passing = Quiet()
         self._has_waited = False
+        self._closed_here = False
 
     def __repr__(self) -> str:
         return f"<Channel to {self.introduction.peer_role.name} {self.peer_key.hex()}>"
@@ -338,6 +339,7 @@ class Channel:
 
     async def aclose(self) -> None:
         """Says CLOSE if that is possible within `CLOSE_PATIENCE`, and closes; a second time does nothing."""
+        self._closed_here = True
         try:
             with suppress(ChannelError):
                 record = memoryview(b"")
@@ -380,6 +382,8 @@ class Channel:
         self._message, self._has_waited = Quiet(), False
 
     async def _announcement(self, pace: Pace) -> Announced | Arriving:
+        if self._closed_here:  # what came before that is here, perhaps, and is no longer for anybody
+            raise ChannelClosedError("this side has closed the channel")
         if isinstance(self._message, Passing):
             await self._take(self._message, pace)
             self._end_message()

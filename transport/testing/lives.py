@@ -41,6 +41,22 @@ async def close_is_seen_after_the_last_message(lab: Lab) -> None:
 
 
 @SUITE.case
+async def nothing_is_received_after_ones_own_close(lab: Lab) -> None:
+    """Two messages that come at once: whoever closes after the first is not given the second."""
+
+    async def say_two_things(channel: Channel) -> None:
+        await channel.send(b"first")
+        await channel.send(b"second")
+
+    await lab.serve(say_two_things)
+    channel = await lab.dial()
+    await channel.receive(LARGE)
+    await channel.aclose()
+    with expect(ChannelClosedError, text="this side has closed"):
+        await channel.receive(LARGE)
+
+
+@SUITE.case
 async def a_client_that_vanishes_is_noticed(lab: Lab) -> None:
     """When a stream's end goes away without a word, the other end is told."""
     ended = trio.Event()
