@@ -299,7 +299,10 @@ def _other_commitments(client: _Spoiler, draft: Draft) -> Sent:
 
 
 def _another_dense_share(client: _Spoiler, draft: Draft) -> Sent:
-    """The share is not that whose digest stands in the public part."""
+    """The share is not that whose digest stands in the public part; where a union is found there is none."""
+    if not draft.shares:
+        yield from _another_part_announced(client, draft)
+        return
     shares = bytearray(draft.shares)
     shares[0] ^= 1
     yield from ((server, replace(draft, shares=bytes(shares))) for server in (0, 1))
