@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from fsl_async import Dense, Sparse, Task
+from fsl_async.bin_count import planned
 from fsl_async.server.slicing import cell_bytes, slices_of
 from parties.simulation.network import SERVERS
 from parties.testing.faults import AtTime, AtTransition, Crash, Partition, SlowDisk
@@ -119,8 +120,9 @@ def _cut(rng: Random, scenario: Scenario) -> Scenario:
         return scenario
     scenario = msgspec.structs.replace(scenario, group=group)
     with in_pieces(scenario):
-        slices = slices_of(task, 64)
-    most = max((cell_bytes(task, some) for some in slices), default=0)
+        shape = planned(task)
+        slices = slices_of(shape, 64)
+    most = max((cell_bytes(shape, some) for some in slices), default=0)
     return msgspec.structs.replace(scenario, worker_memory=rng.choice((4, 6, 10)) * most)
 
 
