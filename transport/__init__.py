@@ -1,4 +1,4 @@
-"""Authenticated channels between parties, over TCP, Unix-domain sockets or in memory; knows no message.
+"""Authenticated channels between parties, over sockets, WebSockets or in memory; knows no message.
 
 A server listens with a `Service`, a client dials; both get a `Channel`, which moves whole messages:
 
@@ -9,9 +9,9 @@ A server listens with a `Service`, a client dials; both get a `Channel`, which m
         await channel.send(header, body)
         answer = await channel.receive(limit)
 
-Here `transport` is a `SocketTransport` (TCP or Unix-domain sockets, by the address), a `MemoryNetwork`, or one of your
-own: a subclass of `Transport` whose `connect` opens a bare stream, and whose `listen` gives a `Listener` the
-function that accepts the next one. `transport.testing` has the tests that every transport must pass.
+Here `transport` is a `SocketTransport` (TCP, Unix-domain sockets or WebSockets, by the address), a `MemoryNetwork`, or
+one of your own: a subclass of `Transport` whose `connect` opens a bare stream, and whose `listen` gives a `Listener`
+the function that accepts the next one. `transport.testing` has the tests that every transport must pass.
 """
 
 from fsl_async.randomness import Randomness

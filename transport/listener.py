@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
@@ -40,6 +40,7 @@ from transport.handshake import (
 )
 from transport.limits import HandshakeBook, Limits, PlaceBook, RateLimiter
 from transport.needs_trio import NeedsTrio
+from transport.sockets import within_descriptors
 from transport.wire import Wire
 
 DIAL = NeedsTrio("Transport.dial")
@@ -242,3 +243,33 @@ class Listener:
             return NoPlace(shortage)
         taken.enter_context(self._places.entered(place))
         return answer
+
+
+class SocketsTransport(Transport):
+    """A transport over the system's sockets: one listener, and so one set of limits, for all that it has bound."""
+
+    @abstractmethod
+    def bound(self, address: str) -> AbstractAsyncContextManager[tuple[str, Sequence[Accept]]]:
+        """Binds sockets to an address, for as long as the context lasts; says how it is dialled, and what accepts.
+
+        Raises:
+            UnreachableError: the address cannot be listened at.
+        """
+
+    async def listen(
+        self,
+        address: str,
+        service: Service,
+        *,
+        task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serves at an address; see `Transport.listen`.
+
+        Connections are limited, with a warning, to half of the descriptors that the process may open.
+        """
+        LISTEN.require_trio()
+        async with self.bound(address) as (reported, sources), trio.open_nursery() as nursery:
+            listener = Listener(replace(service, limits=within_descriptors(service.limits)))
+            for accept in sources:
+                nursery.start_soon(listener.serve, accept)
+            task_status.started(reported)

@@ -11,16 +11,16 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket as system
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
 import trio
 
 from fsl_async.errors import MisuseError
 from transport.errors import UnreachableError
-from transport.listener import LISTEN, Listener, Service, Transport
-from transport.sockets import SocketStream, accept_from, within_descriptors
+from transport.listener import Accept, SocketsTransport
+from transport.sockets import SocketStream, accept_from
 
 _ADDRESS = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]]+)):([0-9]{1,5})")
 _IPV6_NETWORK_BITS = 64
@@ -28,7 +28,7 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds before the first probe, seconds between probes, probes without an answer; where the system has these."""
 
 
-class TcpTransport(Transport):
+class TcpTransport(SocketsTransport):
     """Connects processes and hosts.
 
     An address is "host:port", or "[host]:port" for IPv6; a server may listen at port 0 and learn which it got.
@@ -48,25 +48,16 @@ class TcpTransport(Transport):
         _keep_alive(stream)
         return SocketStream(stream)
 
-    async def listen(
-        self,
-        address: str,
-        service: Service,
-        *,
-        task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        """Serves at an address; port 0 lets the system choose one. See `Transport.listen`.
-
-        Connections are limited, with a warning, to half of the descriptors that the process may open.
-        """
-        LISTEN.require_trio()
+    @asynccontextmanager
+    async def bound(self, address: str) -> AsyncIterator[tuple[str, Sequence[Accept]]]:
+        """Binds; port 0 lets the system choose one. See `SocketsTransport.bound`."""
         host, port = split_address(address)
-        sockets = await _bind(host, port)
-        listener = Listener(replace(service, limits=within_descriptors(service.limits)))
-        async with trio.open_nursery() as nursery:
+        async with AsyncExitStack() as open_sockets:
+            sockets = await _bind(host, port)
             for socket in sockets:
-                nursery.start_soon(_serve, listener, socket)
-            task_status.started(join_address(host, sockets[0].socket.getsockname()[1]))
+                await open_sockets.enter_async_context(socket)
+            found = join_address(host, sockets[0].socket.getsockname()[1])
+            yield found, [partial(accept_from, socket, _origin) for socket in sockets]
 
 
 async def _connected(host: str, port: int) -> trio.SocketStream:
@@ -83,11 +74,6 @@ async def _connected(host: str, port: int) -> trio.SocketStream:
         socket.close()
         raise
     return trio.SocketStream(socket)
-
-
-async def _serve(listener: Listener, socket: trio.SocketListener) -> None:
-    async with socket:
-        await listener.serve(partial(accept_from, socket, _origin))
 
 
 def _origin(stream: trio.SocketStream) -> str:

@@ -12,9 +12,8 @@ import os
 import socket as system
 import stat
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,8 +21,8 @@ import trio
 
 from fsl_async.errors import MisuseError
 from transport.errors import UnreachableError
-from transport.listener import LISTEN, Listener, Service, Transport
-from transport.sockets import SocketStream, accept_from, within_descriptors
+from transport.listener import Accept, SocketsTransport
+from transport.sockets import SocketStream, accept_from
 
 SCHEME = "unix:"
 
@@ -37,7 +36,7 @@ _OTHERS_TAKE, _BETWEEN_LOOKS = 5.0, 0.01
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group
 
 
-class UnixTransport(Transport):
+class UnixTransport(SocketsTransport):
     """Connects processes of one host.
 
     An address is "unix:" and an absolute path of at most 107 bytes, such as "unix:/run/fsl-async/s0.sock".
@@ -54,24 +53,15 @@ class UnixTransport(Transport):
                 "the server runs"
             ) from error
 
-    async def listen(
-        self,
-        address: str,
-        service: Service,
-        *,
-        task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        """Serves at a path; see `Transport.listen`.
+    @asynccontextmanager
+    async def bound(self, address: str) -> AsyncIterator[tuple[str, Sequence[Accept]]]:
+        """Binds to a path; see `SocketsTransport.bound`.
 
-        A socket that an ended process has left at the path is replaced, anything else there is not. When the listener
+        A socket that an ended process has left at the path is replaced, anything else there is not. When the context
         ends, its socket is removed.
         """
-        LISTEN.require_trio()
-        path = socket_path(address)
-        listener = Listener(replace(service, limits=within_descriptors(service.limits)))
-        async with _bound(path, address) as listening:
-            task_status.started(address)
-            await listener.serve(partial(accept_from, trio.SocketListener(listening), _origin))
+        async with _bound(socket_path(address), address) as listening:
+            yield address, [partial(accept_from, trio.SocketListener(listening), _origin)]
 
 
 def socket_path(address: str) -> Path:

@@ -247,7 +247,7 @@ def _check_number(server: int) -> None:
 
 
 def _check_address(address: str) -> None:
-    from parties.commands.preflight.host import host_and_port
+    from transport.socket_transport import check_address
 
     if address:
-        host_and_port(address)
+        check_address(address)

@@ -75,8 +75,8 @@ async def connect(
             that is started again begins anew. Never copy it, nor put it back from a copy.
         patience: seconds to keep trying when a server is away or does not answer; infinity: until the caller cancels.
             Left out, a minute, or what the client's own file says.
-        transport: what connects the client with the servers. Left out: TCP and Unix-domain sockets, by the servers'
-            addresses, or what the client's own file says.
+        transport: what connects the client with the servers. Left out: TCP, Unix-domain sockets and WebSockets,
+            by the servers' addresses, or what the client's own file says.
 
     Raises:
         MisuseError: a file or the token is missing or wrong, a server runs another task, or the state is another

@@ -80,7 +80,7 @@ class ServerProcess:
         self._founding = pairs[0]
         common, deployment = self._founding
         self.stopping = trio.Event()
-        self._transport = chosen_transport(transport, common.transport)
+        self._transport = chosen_transport(transport, common.transport, common.web)
         self._file = file
         self._common = common
         self._stop_seconds = stop_seconds
@@ -111,7 +111,8 @@ class ServerProcess:
         await self._until(self._is_served)
         if not self._is_over():
             address = await self._nursery.start(self.router.listen)
-            _log.info("S%d listens at %s", self._common.server, address)
+            places = " and ".join([address, *getattr(self._transport, "also", ())])
+            _log.info("S%d listens at %s", self._common.server, places)
             await opened()
         await self._until(self._is_over)
         self._raise_failure()

@@ -81,7 +81,7 @@ async def server_setup(
         apply=rule,
         keeps_update=file.save_update is not None,
         address=file.listen,
-        transport=chosen_transport(transport, file.transport),
+        transport=chosen_transport(transport, file.transport, file.web),
         lane=InlineLane() if file.compute.engine == "inline" else lane or ThreadLane(file.threads or None),
         randomness=os.urandom,
         kind=Kind.LIVE,

@@ -36,7 +36,7 @@ from parties.settings.party_file import (
 from parties.settings.reading import OnDisk, from_table, overrides, refuse_strange_variables, settings
 from parties.settings.task_file import Deployment
 
-COMMON: Final = ("server", "identity", "listen", "transport", "threads", "limits", "operator", "log")
+COMMON: Final = ("server", "identity", "listen", "transport", "threads", "limits", "web", "operator", "log")
 """The keys and tables that all tasks share; all others belong to one task."""
 
 WRITTEN: Final = ("store", "save_model", "save_update", "checkpoints", "tokens")

@@ -25,7 +25,15 @@ from parties.schedule import (
     Schedule,
 )
 from parties.settings.reading import OnDisk, StoreSetting, from_table, overrides, refuse_strange_variables
-from parties.settings.server_tables import BlobsTable, ComputeTable, check_blobs, check_compute
+from parties.settings.server_tables import (
+    NO_WEB,
+    BlobsTable,
+    ComputeTable,
+    WebTable,
+    check_blobs,
+    check_compute,
+    check_web,
+)
 from transport import Limits
 from transport.socket_transport import check_address
 
@@ -121,8 +129,8 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     listen: Annotated[
         str,
         About(
-            "the address to listen at, for clients, and at S0 also for S1: host:port, [host]:port or unix:/path; or "
-            "what the named transport takes"
+            "the address to listen at, for clients, and at S0 also for S1: host:port, [host]:port, unix:/path, "
+            "ws://host:port/path or wss://host:port/path; or what the named transport takes"
         ),
     ]
     store: Annotated[
@@ -180,7 +188,7 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         str,
         About(
             "what connects this party with the others, as module:name of a class or a function that makes it; empty: "
-            "TCP and Unix-domain sockets, by the address; see extending.md"
+            "TCP, Unix-domain sockets and WebSockets, by the address; see extending.md"
         ),
     ] = ""
     threads: Annotated[int, About("threads to compute with; 0: one for each core", low=0, high=1_024)] = 0
@@ -192,6 +200,7 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ] = 10.0
     rounds: RoundsTable = RoundsTable()
     limits: LimitsTable = LimitsTable()
+    web: WebTable = NO_WEB
     blobs: BlobsTable = BlobsTable()
     compute: ComputeTable = ComputeTable()
     operator: OperatorTable = OperatorTable()
@@ -254,7 +263,7 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         str,
         About(
             "what connects this party with the others, as module:name of a class or a function that makes it; empty: "
-            "TCP and Unix-domain sockets, by the address; see extending.md"
+            "TCP, Unix-domain sockets and WebSockets, by the address; see extending.md"
         ),
     ] = ""
 
@@ -289,6 +298,7 @@ def check_listen(file: ServerFile, where: str) -> None:
     Raises:
         MisuseError: there is no transport for the address, or it is malformed.
     """
+    check_web(file.web, file.listen, file.transport, where)
     if file.transport:
         return
     try:

@@ -1,4 +1,4 @@
-"""`[blobs]` and `[compute]` of a server's file: where bulk lies, and where the sums of its rounds are computed.
+"""`[web]`, `[blobs]` and `[compute]` of a server's file: its WebSockets, where bulk lies, where sums are computed.
 
 Rules: a cluster is reached with mutual TLS, and in the clear on this host alone; its workers read the server's blobs,
 so these are not in memory.
@@ -8,13 +8,56 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from fsl_async.errors import MisuseError
 from parties.files.toml import About
 from parties.settings.reading import InMemory, StoreSetting
+from transport.socket_transport import WEB_SCHEMES, check_address
+
+
+class WebTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """WebSockets, for clients in browsers and behind proxies; besides `listen`."""
+
+    listen: Annotated[
+        str,
+        About(
+            "a second address to listen at, ws://host:port/path, or wss://host:port/path with TLS; see deploy.md. The "
+            "limits hold for both addresses together"
+        ),
+    ] = ""
+    certificate: Annotated[
+        Path | None, About("for wss: the file of the certificates, this server's first, in PEM; read at the start")
+    ] = None
+    key: Annotated[Path | None, About("for wss: the file of the certificate's secret key, in PEM")] = None
+
+
+NO_WEB: Final = WebTable()
+
+
+def check_web(web: WebTable, listen: str, transport: str, where: str) -> None:
+    """Refuse a table that is not whole, an address that is no WebSocket's, and another transport beside it.
+
+    Raises:
+        MisuseError: there is such a thing.
+    """
+    if not any((web.listen, web.certificate, web.key)):
+        return
+    if transport:
+        raise MisuseError(f"{where}: [web] belongs to the transports that there are, and transport names another one")
+    addresses = [address for address in (listen, web.listen) if address.startswith(WEB_SCHEMES)]
+    if web.listen and web.listen not in addresses:
+        raise MisuseError(f"{where}: web.listen = {web.listen!r}: ws://host:port/path or wss://host:port/path expected")
+    if web.listen:
+        check_address(web.listen)
+    secure = any(address.startswith("wss:") for address in addresses)
+    missing = [name for name, file in (("certificate", web.certificate), ("key", web.key)) if file is None]
+    if secure and missing:
+        raise MisuseError(f"{where}: web.{missing[0]} is missing: a server shows a certificate at wss; or listen at ws")
+    if not secure and len(missing) < 2:
+        raise MisuseError(f"{where}: web has a certificate or its key, and listens nowhere at wss; remove the line")
 
 
 class BlobsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,12 +4,14 @@ from trio.testing import MockClock
 
 from transport import MemoryNetwork, SocketTransport, TcpTransport, UnixTransport
 from transport.testing.case import Lab
+from transport.web import WebTransport
 
 PLACES = {
     "memory": (MemoryNetwork, "s0"),
     "tcp": (TcpTransport, "127.0.0.1:0"),
     "unix": (UnixTransport, "unix:{folder}/s0"),
     "by address": (SocketTransport, "unix:{folder}/s0"),
+    "WebSocket": (WebTransport, "ws://127.0.0.1:0/fsl"),
 }
 
 

@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import trio
 
@@ -38,6 +39,7 @@ from transport import (
     Transport,
     UnreachableError,
 )
+from transport.socket_transport import WEB_SCHEMES
 from transport.unix import SCHEME
 
 TIMESYNC = Path("/run/systemd/timesync/synchronized")
@@ -49,7 +51,7 @@ GREATEST_ERROR = 3 * struct.calcsize("@l")  # where struct timex has maxerror, i
 def transport(name: str) -> str:
     """What connects this party with the others can be imported."""
     made = named_transport(name)
-    return "TCP and Unix-domain sockets" if isinstance(made, SocketTransport) else type(made).__qualname__
+    return "TCP, Unix-domain sockets and WebSockets" if isinstance(made, SocketTransport) else type(made).__qualname__
 
 
 async def listening(tasks: Sequence[tuple[ServerFile, Task]], expected: str) -> str:
@@ -57,8 +59,11 @@ async def listening(tasks: Sequence[tuple[ServerFile, Task]], expected: str) -> 
     file = tasks[0][0]
     if any(is_running(each.store) for each, _ in tasks):
         return f"{file.listen} is the running server's"
-    if file.transport or file.listen.startswith(SCHEME):
-        found = await listened_once(named_transport(file.transport), file.listen, "listen")
+    if file.web.listen:
+        await listened_once(SocketTransport((), file.web.certificate, file.web.key), file.web.listen, "web.listen")
+    if file.transport or file.listen.startswith((SCHEME, *WEB_SCHEMES)):
+        alone = msgspec.structs.replace(file.web, listen="")
+        found = await listened_once(named_transport(file.transport, alone), file.listen, "listen")
         if found != expected:
             raise Doubt(f"{found} is free; the task file sends clients to {expected}: right only if that leads here")
         return f"{file.listen} is free"
@@ -66,6 +71,8 @@ async def listening(tasks: Sequence[tuple[ServerFile, Task]], expected: str) -> 
     await _try_to_listen(file.listen, "listen")
     if port == 0:
         raise Doubt(f"{file.listen}: the system chooses a port that nobody can know; give it a number")
+    if file.web.listen and expected.startswith(WEB_SCHEMES):
+        return f"{file.listen} and {file.web.listen} are free"
     if port != host_and_port(expected)[1]:
         raise Doubt(
             f"{file.listen} is free; the task file sends clients to {expected}, another port: right only if something "

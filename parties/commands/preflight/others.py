@@ -18,6 +18,7 @@ from parties.identity.keys import Identity
 from parties.settings.party_file import ClientFile
 from parties.settings.task_file import Deployment
 from transport import HandshakeSettings, HandshakeTimeoutError, Kind, Role, UnreachableError
+from transport.socket_transport import WEB_SCHEMES
 from transport.unix import SCHEME
 
 PATIENCE = 10.0
@@ -129,6 +130,10 @@ async def _addresses_of(address: str) -> set[str]:
     if address.startswith(SCHEME):
         return {LOOPBACK}
     try:
+        if address.startswith(WEB_SCHEMES):
+            from transport.web import split_web_address
+
+            address = split_web_address(address).place
         host, port = host_and_port(address)
     except MisuseError:  # an address of a transport of their own
         return set()

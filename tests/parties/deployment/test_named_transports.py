@@ -66,6 +66,37 @@ async def test_a_round_over_unix_domain_sockets(tmp_path):
     assert not list(tmp_path.glob("*.socket"))
 
 
+async def test_a_round_over_tcp_and_websockets_at_once(tmp_path):
+    write(tmp_path, ["127.0.0.1:0", "127.0.0.1:0"])
+    for index in (0, 1):
+        with (tmp_path / f"S{index}.toml").open("a") as file:
+            file.write('[web]\nlisten = "ws://127.0.0.1:0/fsl"\n')
+
+    async def live(name: str, addresses: list[str]) -> None:
+        write_deployment_at(tmp_path / f"{name}-task.toml", tmp_path / "task.toml", addresses)
+        async with connect(tmp_path / f"{name}-task.toml", tmp_path / f"{name}.key") as client:
+            await take_part(client)
+
+    async with trio.open_nursery() as nursery:
+        first = Server(await server_setup(tmp_path / "S0.toml"))
+        tcp = [await nursery.start(first.run)]
+        write_deployment_at(tmp_path / "task.toml", tmp_path / "task.toml", [tcp[0], "127.0.0.1:0"])
+        second = Server(await server_setup(tmp_path / "S1.toml"))
+        tcp.append(await nursery.start(second.run))
+        web = [server.setup.transport.also[0] for server in (first, second)]
+        run = await first.next_round(0)
+        nursery.start_soon(live, "anna", tcp)
+        nursery.start_soon(live, "ben", web)
+        assert_exact(await first.settled_outcome(run), "anna", "ben")
+        nursery.cancel_scope.cancel()
+
+
+def write_deployment_at(place: Path, task: Path, addresses: list[str]) -> None:
+    """Write a task file whose servers are elsewhere."""
+    lines, left = task.read_text().splitlines(), list(addresses)
+    place.write_text("\n".join(f'address = "{left.pop(0)}"' if line.startswith("address") else line for line in lines))
+
+
 async def test_a_round_over_a_transport_that_the_files_name(shown, tmp_path):
     write(tmp_path, [f"{tmp_path.name}-S0", f"{tmp_path.name}-S1"], OWN)
     await round_of_two(tmp_path)
