@@ -56,6 +56,8 @@ if TYPE_CHECKING:
         BlockingNetwork as BlockingNetwork,
         simulate_blocking as simulate_blocking,
     )
+    from parties.simulation.experiment import Turn as Turn, run_experiment as run_experiment
+    from parties.simulation.history import History as History
     from parties.peers import (
         MessageChannel as MessageChannel,
         Peer as Peer,

@@ -33,9 +33,9 @@ class BlockingNetwork(Blocking[Stage]):
     """
 
     def __init__(
-        self, task: Task, model: Mapping[str, npt.ArrayLike], seed: int, lane: ComputeLane | None = None
+        self, task: Task, model: Mapping[str, npt.ArrayLike], seed: int, lane: ComputeLane | None = None, **rule: Any
     ) -> None:
-        self._thread = stage_thread(task, model, seed, lane, _Threads())
+        self._thread = stage_thread(task, model, seed, lane, _Threads(), **rule)
         super().__init__(
             self._thread,
             "parties.simulate_blocking is entered with `with`; `async with` is for parties.simulate under trio, and "
@@ -66,6 +66,11 @@ class BlockingNetwork(Blocking[Stage]):
     def model(self) -> dict[str, npt.NDArray[Any]]:
         """The model as the servers hold it now."""
         return self._read(lambda stage: stage.network.model)
+
+    @property
+    def rule_state(self) -> dict[str, npt.NDArray[Any]]:
+        """See `Network.rule_state`."""
+        return self._read(lambda stage: stage.network.rule_state)
 
     @property
     def transcript(self) -> list[Note]:

@@ -22,6 +22,7 @@ from trio.testing import wait_all_tasks_blocked
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.errors import MisuseError, PeerViolationError, sole_error
 from fsl_async.randomness import SeededSource
+from fsl_async.server_rules import OwnRule
 from fsl_async.task import Task
 from fsl_async.wire.codec import Message
 from parties.client.client import Client
@@ -30,7 +31,7 @@ from parties.compute import ComputeLane, InlineLane
 from parties.events import ClientLeft, ClientMet, ServerEvent
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
-from parties.outcome import RoundOutcome
+from parties.outcome import Model, RoundOutcome
 from parties.schedule import NEVER, ConversationLimits, Schedule
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
@@ -96,7 +97,8 @@ class Network:
         transcript: every message so far, in order.
         servers: S0 and S1.
 
-    `others` tells whether somebody outside this loop, such as another thread, may still call.
+    `others` tells whether somebody outside this loop, such as another thread, may still call; `state` and `apply` are
+    those of `ServerSetup`.
     """
 
     def __init__(
@@ -106,12 +108,16 @@ class Network:
         seed: int,
         lane: ComputeLane,
         others: Callable[[], bool] = lambda: False,
+        *,
+        state: Model | None = None,
+        apply: OwnRule | None = None,
     ) -> None:
         self.task = task
         self.transcript: list[Note] = []
         self._seed = seed
         self._lane = lane
         self._others = others
+        self._rule: dict[str, Any] = {"state": state or {}, "apply": apply}
         self._memory = MemoryNetwork(steady=True)
         self._registry = Registry()
         self._identities = tuple(Identity.generate(name, SeededSource(seed, name, "keys")) for name in SERVERS)
@@ -127,6 +133,11 @@ class Network:
     def model(self) -> dict[str, npt.NDArray[Any]]:
         """The model as the servers hold it now."""
         return dict(self.servers[0].model)
+
+    @property
+    def rule_state(self) -> Model:
+        """What the task's optimizer or own rule keeps beside the model; empty where that is nothing."""
+        return self.servers[0].rule_state
 
     def client(self, name: str) -> Client:
         """A client of that name, registered with both servers; enter it as a context manager to connect."""
@@ -231,6 +242,7 @@ class Network:
             watch=self._watch,
             observe=self._note_connection,
             clock=trio.current_time,
+            **self._rule,
         )
 
     async def _until(self, reached: Callable[[], bool], what: Callable[[], str]) -> None:

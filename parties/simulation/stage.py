@@ -173,6 +173,7 @@ def stage_thread(
     seed: int,
     lane: ComputeLane | None,
     callers: Callers,
+    **rule: Any,
 ) -> LoopThread[Stage]:
     """The thread of a simulation.
 
@@ -182,12 +183,13 @@ def stage_thread(
         seed: decides all randomness, and the order of everything that the calls leave open.
         lane: where to compute; inline unless told otherwise.
         callers: who may call.
+        rule: as of `Network`.
     """
     calls: Pausing[Stage] = Pausing(OVER, callers)
 
     @asynccontextmanager
     async def opening() -> AsyncIterator[Stage]:
-        network = Network(task, model, seed, lane or InlineLane(), calls.somebody_may_call)
+        network = Network(task, model, seed, lane or InlineLane(), calls.somebody_may_call, **rule)
         async with running(network, seed), trio.open_nursery() as nursery:
             stage = Stage(network, nursery)
             yield stage

@@ -1,0 +1,433 @@
+"""An experiment: rounds of a task over simulated clients, with a history that is written while they run.
+
+    def train(rows, turn):
+        ...
+        return {"items": (ids, change)}, {"loss": loss}
+
+    clients = {"ada": ({"items": ids}, train), ...}
+    history = run_experiment(task, model, clients, rounds=15, select=20, evaluate=rmse, history="run.jsonl")
+    same = run_experiment(task, model, clients, rounds=15, select=20, evaluate=rmse, clear=True)
+    history.plot("rmse", clear=same)
+
+Rules: who is selected, who is late, and every client's randomness are functions of the seed, the round and the client;
+the order of messages does not depend on how long anybody trains. So the same run gives the same records but for
+seconds, with threads, processes or neither, at one go or resumed. All of it comes from a seed: for simulations alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean
+from typing import Any, TypeAlias
+from urllib.parse import quote, unquote
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.progress import Progress
+
+from fsl_async.digests import Domain, digest
+from fsl_async.errors import FslError, MisuseError
+from fsl_async.server.rules import describe_state
+from fsl_async.task import Task
+from parties.outcome import Model, Retrieved
+from parties.server.stored_arrays import keyed, under
+from parties.simulation.history import SECONDS, History, HistoryFile, Record, figures
+from parties.simulation.ways import Clear, Ended, Secure, Standing
+
+
+@dataclass
+class Turn:
+    """A client's part in one round.
+
+    Attributes:
+        number: the round's, from 1.
+        seed: of this client in this round: `torch.manual_seed(turn.seed)`, say.
+        state: arrays that stay with this client from round to round; what training leaves here is there again.
+    """
+
+    number: int
+    seed: int
+    state: Model = field(default_factory=dict)
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """Randomness for this turn; the same at every call."""
+        return np.random.default_rng(self.seed)
+
+
+Wanted: TypeAlias = Mapping[str, Any]
+"""By block, the rows to retrieve, or `...` for all of it."""
+
+Train: TypeAlias = Callable[[Retrieved, Turn], Any]
+"""Takes what was retrieved, and returns an update as `Client.submit` takes it, or a pair of that and its metrics."""
+
+Client: TypeAlias = tuple[Wanted | Callable[[Turn], Wanted], Train]
+"""What a client retrieves, or a function of its turn that says it; and how it trains."""
+
+
+def run_experiment(
+    task: Task,
+    model: Mapping[str, npt.ArrayLike],
+    clients: Mapping[str, Client],
+    rounds: int,
+    *,
+    seed: int = 1,
+    select: int | Callable[[int], Sequence[str]] | None = None,
+    clear: bool = False,
+    evaluate: Callable[[Model], Mapping[str, float]] | None = None,
+    held_out: Mapping[str, Client] | None = None,
+    on_round: Callable[[Record], Any] | None = None,
+    late: float = 0.0,
+    concurrency: int = 1,
+    processes: bool = False,
+    history: str | Path | None = None,
+) -> History:
+    """Run rounds of a task, with all parties in this process, and return their history.
+
+    A record has the number of the `round`; how many clients were `selected`, and `counted`, and who `failed` and why
+    (its function raised, or its update was refused: the round goes on without it); `aborted`, why nothing was summed,
+    if so; `late`, how many of the counted updates are of the round before; `bytes_up` and `bytes_down` of all clients;
+    `epsilon`, what the rounds have spent so far; `model`, a digest; the means of the counted clients' metrics
+    (`clients.loss`), of the held-out ones' (`held_out.loss`), and what `evaluate` returns, by its own names; and
+    seconds by part. JSON has no NaN: it is null.
+
+    Args:
+        task: what is learnt.
+        model: by block, what both servers start from.
+        clients: by name; see `Client`.
+        rounds: how many.
+        seed: decides who is selected, all randomness and all order.
+        select: how many clients take part in a round, drawn by the seed, or a function from the round's number to their
+            names; None: all.
+        clear: run the same without any protocol, as plain federated averaging: the same clients, selections and seeds.
+        evaluate: from the model after a round to its figures, as on a server.
+        held_out: clients that do not train: what their function returns of the rows they want, are metrics.
+        on_round: is told of each record, those that are read back included; what is true ends the run.
+        late: the share of clients that train too long: their updates are in the next round's sum. Needs a task with
+            `updates="any"`.
+        concurrency: how many clients train at a time, in threads.
+        processes: in processes instead; clients are then pickled.
+        history: the file of the records. A run that was killed goes on from there when it is called again.
+
+    Raises:
+        MisuseError: arguments contradict each other, or the history is another run's.
+        StorageError: the history could not be written.
+    """
+    _check(task, clients, rounds, select, late, concurrency)
+    begins = Standing({name: np.array(array) for name, array in model.items()}, {})
+    settings = [task.digest().hex(), seed, select if isinstance(select, int) else "", clear, late, *sorted(clients)]
+    name = digest(Domain.SIMULATION, repr(settings).encode(), describe_state(begins.model)).hex()[:16]
+    experiment = _Experiment(task, clients, seed, select, clear, late, begins)
+    file = None if history is None else HistoryFile(Path(history), name)
+    records: list[Record] = []
+    if file is not None:
+        records, left = file.read()
+        if records:
+            experiment.restore(left)
+    stopped = any(on_round(record) for record in records[:rounds]) if on_round else False
+    pool = _pool(concurrency, processes)
+    with pool as executor, _progress(rounds, len(records)) as tell:
+        while len(records) < rounds and not stopped:
+            record = {"run": name, **experiment.round(len(records) + 1, executor, concurrency)}
+            with _timed(record, "evaluate"):
+                record |= experiment.evaluated(evaluate, held_out or {})
+            record = record if file is None else file.append(record, experiment.left())
+            records.append(record)
+            tell(record)
+            stopped = bool(on_round and on_round(record))
+    return History(records, experiment.standing.model)
+
+
+class _Experiment:
+    """What a run holds from one round to the next.
+
+    Attributes:
+        standing: what the servers hold.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        clients: Mapping[str, Client],
+        seed: int,
+        select: int | Callable[[int], Sequence[str]] | None,
+        clear: bool,
+        late: float,
+        begins: Standing,
+    ) -> None:
+        self.standing = begins
+        self._task, self._clients, self._seed, self._select = task, clients, seed, select
+        self._clear, self._late_share = clear, late
+        self._states: dict[str, Model] = {}
+        self._late: dict[str, Any] = {}
+
+    def round(self, number: int, executor: Executor | None, concurrency: int) -> Record:
+        """One round: late updates first, then those that are trained in it."""
+        waiting, self._late = self._late, {}
+        names = [name for name in self._selected(number, waiting) if name not in waiting]
+        record: Record = {"round": number, "selected": len(names)}
+        with closing(self._way(number)) as way:
+            part = _Round(way, executor, record)
+            for name, update in waiting.items():
+                part.submit(name, update)
+            training: deque[tuple[str, Turn, Future[_Trained]]] = deque()
+            for name in names:
+                turn = Turn(number, self._draw(number, name), dict(self._states.get(name, {})))
+                started = part.start(name, self._clients[name], turn)
+                if started is not None:
+                    training.append((name, turn, started))
+                while len(training) >= concurrency:
+                    self._take(part, *training.popleft())
+            while training:
+                self._take(part, *training.popleft())
+            with _timed(record, "aggregate"):
+                ended = way.finish()
+        self.standing = ended.standing
+        return (
+            record
+            | part.figures(ended)
+            | {
+                "late": len(set(waiting) & set(ended.counted)),
+                "epsilon": self._task.privacy.epsilon(number) if self._task.privacy and not self._clear else None,
+                "model": describe_state(self.standing.model).hex()[:32],
+            }
+        )
+
+    def evaluated(
+        self, evaluate: Callable[[Model], Mapping[str, float]] | None, held_out: Mapping[str, Client]
+    ) -> Record:
+        """The figures of the model as it stands."""
+        model = self.standing.model
+        found: dict[str, list[float]] = defaultdict(list)
+        for name, (wanted, function) in held_out.items():
+            turn = Turn(0, self._draw(0, name))
+            rows = Clear(self._task, 0, self.standing).retrieve(name, wanted(turn) if callable(wanted) else wanted)
+            for metric, value in function(rows, turn).items():
+                found[metric].append(float(value))
+        record = figures("held_out.", {name: fmean(values) for name, values in found.items()})
+        return record | figures("", {k: float(v) for k, v in evaluate(model).items()} if evaluate else {})
+
+    def left(self) -> Model:
+        """All of it, as arrays by name; see `restore`."""
+        flat = keyed("model/", self.standing.model) | keyed("state/", self.standing.state)
+        for name, state in self._states.items():
+            flat |= keyed(f"client/{quote(name, safe='')}/", state)
+        for name, update in self._late.items():
+            for block, given in update.items():
+                place = f"late/{quote(name, safe='')}/{block}"
+                rows, values = given if isinstance(given, tuple) else (None, given)
+                flat[f"{place}/values"] = np.asarray(values)
+                if rows is not None:
+                    flat[f"{place}/rows"] = np.asarray(rows)
+        return flat
+
+    def restore(self, left: Model) -> None:
+        """Go on from what `left` returned."""
+        self.standing = Standing(under("model/", left), under("state/", left))
+        for key, array in under("client/", left).items():
+            name, _, inner = key.partition("/")
+            self._states.setdefault(unquote(name), {})[inner] = array
+        for key, array in under("late/", left).items():
+            name, _, inner = key.partition("/")
+            block, _, what = inner.rpartition("/")
+            if what == "values":
+                rows = left.get(f"late/{name}/{block}/rows")
+                self._late.setdefault(unquote(name), {})[block] = array if rows is None else (rows, array)
+
+    def _take(self, part: _Round, name: str, turn: Turn, started: Future[_Trained]) -> None:
+        """What training has come to, in the order in which it began."""
+        trained = part.trained(name, started)
+        if trained is None:
+            return
+        if trained.state:
+            self._states[name] = trained.state
+        if self._draw(turn.number, f"late/{name}") < self._late_share * 2**63:
+            self._late[name] = trained.update
+        else:
+            part.submit(name, trained.update, trained.metrics)
+
+    def _way(self, number: int) -> Secure | Clear:
+        if self._clear:
+            return Clear(self._task, number, self.standing)
+        return Secure(self._task, number, self._draw(number, ""), self.standing)
+
+    def _selected(self, number: int, late: Mapping[str, Any]) -> list[str]:
+        """Of those that are not late from the round before."""
+        if callable(self._select):
+            chosen = list(self._select(number))
+            for name in chosen:
+                if name not in self._clients:
+                    raise MisuseError(f"select: there is no client {name!r}, which was selected for round {number}")
+            return chosen
+        names = [name for name in self._clients if name not in late]
+        if self._select is None:
+            return names
+        order = np.random.default_rng(self._draw(number, "select")).permutation(len(names))
+        return [names[place] for place in sorted(order[: self._select])]
+
+    def _draw(self, number: int, name: str) -> int:
+        """A seed for one purpose."""
+        text = f"{self._seed}/{number}/{name}".encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What a client's function has come to."""
+
+    update: Any
+    metrics: Mapping[str, float]
+    state: Model
+    seconds: float
+
+
+class _Round:
+    """What is done in one round, and what went wrong."""
+
+    def __init__(self, way: Secure | Clear, executor: Executor | None, record: Record) -> None:
+        self._way, self._executor, self._record = way, executor, record
+        self._failed: dict[str, str] = {}
+        self._metrics: dict[str, Mapping[str, float]] = {}
+
+    def start(self, name: str, client: Client, turn: Turn) -> Future[_Trained] | None:
+        """Retrieve, and begin to train; None where the client cannot."""
+        wanted, train = client
+        try:
+            with _timed(self._record, "retrieve"):
+                rows = wanted(turn) if callable(wanted) else wanted
+                found = self._way.retrieve(name, rows) if rows else Retrieved()
+        except Exception as error:
+            self._fail(name, error)
+            return None
+        if self._executor is not None:
+            return self._executor.submit(_train, train, found, turn)
+        done: Future[_Trained] = Future()
+        try:
+            done.set_result(_train(train, found, turn))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+    def trained(self, name: str, started: Future[_Trained]) -> _Trained | None:
+        """What came of training; None where it failed."""
+        try:
+            trained = started.result()
+        except Exception as error:
+            self._fail(name, error)
+            return None
+        _spend(self._record, "train", trained.seconds)
+        return trained
+
+    def submit(self, name: str, update: Any, metrics: Mapping[str, float] | None = None) -> None:
+        """Add an update to the sum; one that is refused is left out."""
+        try:
+            with _timed(self._record, "submit"):
+                self._way.submit(name, update)
+        except FslError as error:
+            self._fail(name, error)
+        else:
+            self._metrics[name] = metrics or {}
+
+    def figures(self, ended: Ended) -> Record:
+        """What the record has of the round."""
+        metrics: dict[str, list[float]] = defaultdict(list)
+        for name in ended.counted:
+            for metric, value in self._metrics[name].items():
+                metrics[metric].append(value)
+        return {
+            "counted": len(ended.counted),
+            "failed": self._failed | dict(ended.excluded),
+            "aborted": ended.aborted,
+            "bytes_up": ended.bytes_up,
+            "bytes_down": ended.bytes_down,
+            **figures("clients.", {name: fmean(values) for name, values in metrics.items()}),
+        }
+
+    def _fail(self, name: str, error: Exception) -> None:
+        self._failed[name] = str(error) if isinstance(error, FslError) else f"{type(error).__name__}: {error}"
+
+
+def _train(train: Train, found: Retrieved, turn: Turn) -> _Trained:
+    """Call a client's function, and look at what it returns; in a thread or a process of its own."""
+    start = time.perf_counter()
+    made = train(found, turn)
+    update, metrics = made if isinstance(made, tuple) and len(made) == 2 else (made, {})
+    if not isinstance(update, Mapping):
+        raise MisuseError(
+            f"an update was expected, by block, or a pair of an update and its metrics; the client's function returned "
+            f"{type(update).__name__}"
+        )
+    numbers = {name: float(value) for name, value in metrics.items()}
+    return _Trained(update, numbers, turn.state, time.perf_counter() - start)
+
+
+def _check(
+    task: Task,
+    clients: Mapping[str, Client],
+    rounds: int,
+    select: int | Callable[[int], Sequence[str]] | None,
+    late: float,
+    concurrency: int,
+) -> None:
+    if task.protocol != "ssa" or task.alignment != "all" or task.draws:
+        raise MisuseError(
+            "an experiment has rounds of retrievals and submissions, and selects clients itself: "
+            'protocol="ssa" and alignment="all" expected, and no sample; say select= in place of it'
+        )
+    least = select if isinstance(select, int) else len(clients)
+    if least > len(clients) or least < task.quorum or rounds < 1 or concurrency < 1:
+        raise MisuseError(
+            f"{task.quorum} to {len(clients)} clients in a round expected (the task needs {task.quorum}, and there are "
+            f"{len(clients)}), at least 1 round, and at least 1 client at a time; got {least}, {rounds}, {concurrency}"
+        )
+    if not 0 <= late < 1 or (late and task.updates != "any"):
+        raise MisuseError(
+            "late: a share from 0 to less than 1 expected, and where it is not 0 a task with "
+            f'updates="any", since a late update is of rows of the round before; got {late} and "{task.updates}"'
+        )
+    if task.privacy is not None and rounds > task.privacy.rounds:
+        raise MisuseError(f"the task's privacy budget lasts for {task.privacy.rounds} rounds, not for {rounds}")
+
+
+def _pool(concurrency: int, processes: bool) -> Any:
+    """What trains; nothing where the caller's own thread does."""
+    if processes:
+        return ProcessPoolExecutor(concurrency, get_context("spawn"))  # a fork copies locks that threads hold
+    return ThreadPoolExecutor(concurrency) if concurrency > 1 else nullcontext()
+
+
+@contextmanager
+def _progress(rounds: int, done: int) -> Iterator[Callable[[Record], None]]:
+    """Rounds on a terminal, with the last one's figures; nothing elsewhere."""
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("rounds", total=rounds, completed=done)
+
+        def tell(record: Record) -> None:
+            shown = {name: value for name, value in record.items() if isinstance(value, float) and SECONDS not in name}
+            text = " ".join(f"{name}={value:.4g}" for name, value in shown.items())
+            progress.update(bar, advance=1, description=f"{record['counted']} counted {text}")
+
+        yield tell
+
+
+@contextmanager
+def _timed(record: Record, part: str) -> Iterator[None]:
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        _spend(record, part, time.perf_counter() - start)
+
+
+def _spend(record: Record, part: str, seconds: float) -> None:
+    record[f"{SECONDS}{part}"] = record.get(f"{SECONDS}{part}", 0.0) + seconds

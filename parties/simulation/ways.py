@@ -1,0 +1,198 @@
+"""Two ways for an experiment's round: through both servers, and the same in the clear.
+
+Both take the same updates, refuse the same ones, and change the model by the same rule; in the clear the updates are
+rounded to the task's ring as clients round them, and added up in the open. So where nothing that protects changes the
+sum (noise, `min_contributors`), both give the same model, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fsl_async.errors import FslError, MisuseError
+from fsl_async.model_numbers import with_sum
+from fsl_async.server.contributors import Counts
+from fsl_async.server.rules import average_and_step, own_step
+from fsl_async.server_rules import Arrays, OwnRule, RoundFacts
+from fsl_async.task import Task
+from parties.client.arguments import encoded_updates, wanted_rows
+from parties.client.blocking import BlockingClient
+from parties.outcome import Model, Retrieved
+from parties.server.round.own_rule import own_rule
+from parties.simulation.blocking import BlockingNetwork
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What servers hold between two rounds.
+
+    Attributes:
+        model: by block.
+        state: what the task's optimizer or own rule keeps beside it.
+    """
+
+    model: Model
+    state: Model
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a round ended.
+
+    Attributes:
+        counted: whose updates are in the sum.
+        excluded: whose are not, and why.
+        aborted: why nothing was summed; empty where it was.
+        bytes_up: what all clients sent.
+        bytes_down: what they received.
+        standing: after the round.
+    """
+
+    counted: tuple[str, ...]
+    excluded: Mapping[str, str]
+    aborted: str
+    bytes_up: int
+    bytes_down: int
+    standing: Standing
+
+
+class Secure:
+    """A round through both servers, which begin where the last round has left them.
+
+    Args:
+        task: what is learnt.
+        number: the round's, for the task's own rule.
+        seed: of this round: keys, trees and order.
+        before: what the servers hold.
+    """
+
+    def __init__(self, task: Task, number: int, seed: int, before: Standing) -> None:
+        rule = own_rule(task)
+        apply = None if rule is None else _numbered(rule, number)
+        self._before = before
+        self._network = BlockingNetwork(task, before.model, seed, state=before.state, apply=apply)
+        self._clients: dict[str, BlockingClient] = {}
+        self._moved = Counter(up=0, down=0)
+
+    def retrieve(self, name: str, wanted: Mapping[str, Any]) -> Retrieved:
+        """What a client gets of the model."""
+        return self._client(name).retrieve(wanted)
+
+    def submit(self, name: str, update: Mapping[str, Any]) -> None:
+        """Add a client's update to the sum; a client submits once."""
+        self._client(name).submit(update)
+        self._leave(name)
+
+    def finish(self) -> Ended:
+        """Close the round."""
+        for name in list(self._clients):
+            self._leave(name)
+        moved = self._moved["up"], self._moved["down"]
+        try:
+            outcome = self._network.finish_round()
+        except FslError as error:
+            return Ended((), {}, str(error), *moved, self._before)
+        after = Standing(self._network.model, dict(self._network.rule_state))
+        return Ended(outcome.clients, outcome.excluded, "", *moved, after)
+
+    def close(self) -> None:
+        """End it."""
+        self._network.close()
+
+    def _client(self, name: str) -> BlockingClient:
+        if name not in self._clients:
+            self._clients[name] = self._network.client(name)
+        return self._clients[name]
+
+    def _leave(self, name: str) -> None:
+        client = self._clients.pop(name)
+        self._moved.update(up=client.bytes_sent, down=client.bytes_received)
+        client.close()
+
+
+class Clear:
+    """A round without any protection.
+
+    Args:
+        task: what is learnt.
+        number: the round's, for the task's own rule.
+        before: the model, and what belongs to it.
+    """
+
+    def __init__(self, task: Task, number: int, before: Standing) -> None:
+        self._task, self._number, self._before = task, number, before
+        self._totals = {block.name: task.ring.zeros(*block.shape) for block in task.blocks}
+        self._contributors: dict[str, Counts] = {
+            block.name: np.zeros(block.rows, dtype=np.int32) for _, block in task.sparse_blocks()
+        }
+        self._retrieved: dict[str, Mapping[int, Any]] = {}
+        self._counted: list[str] = []
+        self._moved: Counter[str] = Counter()
+
+    def retrieve(self, name: str, wanted: Mapping[str, Any]) -> Retrieved:
+        """See `Secure.retrieve`."""
+        rows, _ = wanted_rows(self._task, wanted)
+        self._retrieved[name] = rows
+        places = {self._task.sparse(index).name: numbers for index, numbers in rows.items()}
+        found = Retrieved()
+        found.update({block: self._before.model[block][places.get(block, ...)].copy() for block in wanted})
+        self._moved["down"] += sum(array.nbytes for array in found.values())
+        return found
+
+    def submit(self, name: str, update: Mapping[str, Any]) -> None:
+        """See `Secure.submit`."""
+        task = self._task
+        sparse, dense = encoded_updates(task, update)
+        retrieved = self._retrieved.get(name, {}) if task.updates == "retrieved" else {}
+        for index, (rows, _) in sparse.items():
+            if task.updates == "retrieved" and not np.isin(rows, retrieved.get(index, ())).all():
+                raise MisuseError(f"block {task.sparse(index).name!r}: only rows that were retrieved can be updated")
+        for index, (rows, values) in sparse.items():
+            total = self._totals[task.sparse(index).name]
+            total[rows] = task.ring.add(total[rows], values)
+        for index, block in task.dense_blocks():
+            if index in dense:
+                self._totals[block.name] = task.ring.add(self._totals[block.name], dense[index])
+        for index, rows in (retrieved or {index: rows for index, (rows, _) in sparse.items()}).items():
+            self._contributors[task.sparse(index).name][rows] += 1
+        self._moved["up"] += sum(values.nbytes for _, values in sparse.values())
+        self._moved["up"] += sum(values.nbytes for values in dense.values())
+        self._counted.append(name)
+
+    def finish(self) -> Ended:
+        """See `Secure.finish`."""
+        moved = self._moved["up"], self._moved["down"]
+        if len(self._counted) < self._task.quorum:
+            few = f"{len(self._counted)} clients submitted, and the task needs {self._task.quorum}"
+            return Ended((), {}, few, *moved, self._before)
+        return Ended(tuple(sorted(self._counted)), {}, "", *moved, self._after())
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _after(self) -> Standing:
+        task, model, clients = self._task, self._before.model, len(self._counted)
+        if task.adds:
+            names = [block.name for block in task.model_blocks]
+            added = {name: with_sum(task.ring, name, model[name], self._totals[name]) for name in names}
+            return Standing(added, {})
+        update = {name: task.ring.decode(total) for name, total in self._totals.items()}
+        rule = own_rule(task)
+        if rule is not None:
+            return Standing(*own_step(task, rule, model, update, self._before.state, self._number, clients))
+        counts = self._contributors if task.rule == "row-mean" else {}
+        return Standing(*average_and_step(task, model, update, self._before.state, clients, counts))
+
+
+def _numbered(rule: OwnRule, number: int) -> OwnRule:
+    """The rule as the round of this number calls it; the servers of each round count from 1."""
+
+    def apply(model: Arrays, update: Arrays, facts: RoundFacts) -> Arrays:
+        return rule(model, update, replace(facts, number=number))
+
+    return apply
