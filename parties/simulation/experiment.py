@@ -55,7 +55,7 @@ class Turn:
     """
 
     number: int
-    seed: int
+    seed: int = field(repr=False)
     state: Model = field(default_factory=dict)
 
     @property
