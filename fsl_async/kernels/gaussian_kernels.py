@@ -11,7 +11,7 @@ from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.gaussian import MOST_AT_ONCE, NARROW, Scale, Words
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _high_word(left: Any, right: Any) -> Any:
     """The high word of a product of two words."""
     half, low = np.uint64(32), np.uint64(2**32 - 1)
@@ -20,7 +20,7 @@ def _high_word(left: Any, right: Any) -> Any:
     return (left >> half) * (right >> half) + (middle >> half) + (carried >> half)
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _below(words: Words, at: Any, bound: Any) -> Any:
     """A uniform number below a bound of one word, and the place in the words after it.
 
@@ -36,7 +36,7 @@ def _below(words: Words, at: Any, bound: Any) -> Any:
             return _high_word(word, bound), at
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _below_sigma(words: Words, at: Any, scale: Scale) -> Any:
     """A uniform number below σ, its low and its high word, and the place after it."""
     if scale.high == np.uint64(0):
@@ -51,7 +51,7 @@ def _below_sigma(words: Words, at: Any, scale: Scale) -> Any:
             return low, high, at
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _happens(words: Words, at: Any, scale: Scale, low: Any, high: Any, k: Any) -> Any:
     """True with probability u/(k·σ), where u = low + 2^64·high is at most σ; and the place after it."""
     if scale.high == np.uint64(0) and scale.low <= NARROW and k <= MOST_AT_ONCE:
@@ -64,7 +64,7 @@ def _happens(words: Words, at: Any, scale: Scale, low: Any, high: Any, k: Any) -
     return other_high < high or (other_high == high and other_low < low), at
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _survives_ratio(words: Words, at: Any, scale: Scale, low: Any, high: Any) -> Any:
     """True with probability exp(-u/σ), and the place after it."""
     k = np.uint64(1)
@@ -75,7 +75,7 @@ def _survives_ratio(words: Words, at: Any, scale: Scale, low: Any, high: Any) ->
         k += np.uint64(1)
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _survives_half_square(words: Words, at: Any, scale: Scale, low: Any, high: Any) -> Any:
     """True with probability exp(-(u/σ)²/2), and the place after it."""
     k = np.uint64(1)
@@ -88,7 +88,7 @@ def _survives_half_square(words: Words, at: Any, scale: Scale, low: Any, high: A
         k += np.uint64(1)
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _survives_share(words: Words, at: Any, parts: Any) -> Any:
     """True with probability exp(-1/parts), and the place after it; parts are 1 or 2."""
     k = np.uint64(3) - parts  # an event of probability 1/1 need not be drawn
@@ -99,7 +99,7 @@ def _survives_share(words: Words, at: Any, parts: Any) -> Any:
         k += np.uint64(1)
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _is_accepted(words: Words, at: Any, scale: Scale, low: Any, high: Any, v: int) -> Any:
     """True with probability exp(-(|x| - σ)² / 2σ²), where x = u + σ·v; and the place after it."""
     if v == 0:

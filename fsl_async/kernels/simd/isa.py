@@ -123,6 +123,7 @@ def has_compiler() -> bool:
     return find_spec("numba") is not None
 
 
+@cache
 def processor_features() -> frozenset[str]:
     """What the processor has in LLVM's names; `aes` means different instructions on different architectures."""
     from llvmlite import binding

@@ -77,23 +77,30 @@ def scatter_totals(
 
 
 @compiled
+def _copy_block(source: Blocks, here: int, target: Blocks, there: int) -> None:
+    # Word by word: a row assigned at once brings the text of an error of shapes, which takes seconds to compile.
+    target[there, 0], target[there, 1] = source[here, 0], source[here, 1]
+
+
+@compiled
 def _copy_planes(work: GroupTotals, sums: Words, first: int, count: int) -> None:
     for plane in range(len(sums)):
-        sums[plane, first : first + count] = work.row[plane * work.width : plane * work.width + count]
+        for tree in range(count):
+            _copy_block(work.row, plane * work.width + tree, sums[plane], first + tree)
 
 
 @compiled
 def _gather(work: GroupTotals, gathered: GroupTotals, bins: npt.NDArray[np.uint32], start: int) -> None:
     for plane in range(0, len(work.row), work.width):
         for place in range(len(bins)):
-            gathered.row[plane + place] = work.row[plane + int(bins[place]) - start]
+            _copy_block(work.row, plane + int(bins[place]) - start, gathered.row, plane + place)
 
 
 @compiled
 def _scatter(gathered: GroupTotals, work: GroupTotals, bins: npt.NDArray[np.uint32], start: int) -> None:
     for plane in range(0, len(work.row), work.width):
         for place in range(len(bins)):
-            work.row[plane + int(bins[place]) - start] = gathered.row[plane + place]
+            _copy_block(gathered.row, plane + place, work.row, plane + int(bins[place]) - start)
 
 
 # The compiled forms: one for each type, of which that of `NoTotals` is empty. They are parts of their kernels.
