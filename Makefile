@@ -24,7 +24,8 @@ LONG := tests/fsl_async/kernels/% tests/fsl_async/costs/% $(addprefix tests/fsl_
 FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_async/*/test_*.py tests/transport/test_*.py \
 	$(addprefix tests/parties/,$(addsuffix /test_*.py,client files identity operator server server/* settings storage))))
 
-.PHONY: demo test test-all test-fast learn security hosts soak simulate reach fuzz lint docs bench secagg paper hashes release clean
+.PHONY: demo test test-all test-fast learn security hosts soak simulate reach fuzz lint docs bench secagg paper browser \
+	hashes release clean
 
 .venv/python:
 	$(PYTHON) -m venv .venv
@@ -134,6 +135,14 @@ secagg: .venv/demo .venv-flower/ready
 paper: .venv/paper
 	$(BIN)/python -m examples.paper $(if $(NAMES),--only $(NAMES))
 
+# The only thing that needs npm: the page of examples/browser, into its dist/. Without it, its tests are skipped.
+examples/browser/node_modules/ready: examples/browser/package.json
+	cd examples/browser && npm install --no-package-lock --no-audit --no-fund --loglevel=error
+	touch $@
+
+browser: examples/browser/node_modules/ready
+	cd examples/browser && npm run --silent build
+
 bench: .venv/bench
 	$(BIN)/python -m tests.bench all --write docs/benchmarks
 
@@ -146,4 +155,4 @@ release: .venv/test
 	$(BIN)/python docs/make_release.py $(KEY)
 
 clean:
-	rm -rf .venv .venv-flower site
+	rm -rf .venv .venv-flower site examples/browser/node_modules examples/browser/dist

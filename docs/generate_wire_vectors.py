@@ -500,7 +500,8 @@ def _submission(
         index: (client_trees.rows[index], ring.encode(given, most))
         for (index, _), given in zip(config.task.sparse_blocks(), values, strict=True)
     }
-    dense = {index: ring.encode(np.array([1.0, 2.0, 3.0]), most) for index, _ in config.task.dense_blocks()}
+    of_dense = np.array([1.0, 2.0, 3.0])
+    dense = {index: ring.encode(of_dense, most) for index, _ in config.task.dense_blocks()}
     layout = Layout.submission(config.shape, trees)
     part, share = submission_bulk(config, CLIENT, client_trees, updates, trees, dense, fresh=b"")
     public = derivation.public_digest(layout, part, client_trees.digest if trees is Trees.OWN else b"")
@@ -519,6 +520,7 @@ def _submission(
     name = derivation.submission_digest(bind, bound)
     return {
         "values": values[0].tolist() if len(values) == 1 else [given.tolist() for given in values],
+        "values of the dense block": of_dense.tolist() if dense else [],
         "part": part,
         "digest": public,
         "dense share": share,
