@@ -1,16 +1,17 @@
-"""The page docs/learning.md says what happens: its programs are run, one after the other."""
+"""The pages docs/learning.md, docs/from-fedavg.md and docs/bounds.md say what happens: their programs are run."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from tests.support.page_programs import programs_of, run_programs
+from tests import ROOT
+from tests.support import guide
+from tests.support.page_programs import programs_of, run_program, run_programs
 
-PAGE = Path(__file__).parents[1] / "docs" / "learning.md"
+PAGE = ROOT / "docs" / "learning.md"
 
 
 async def test_the_programs_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,3 +24,15 @@ async def test_the_programs_of_the_page_run(capsys: pytest.CaptureFixture[str]) 
     assert len(printed) == len(shown) == 3
     for line, said in zip(printed, shown, strict=True):
         assert said.removesuffix(" …") in line
+
+
+@pytest.mark.parametrize("name", ["from-fedavg.md", "bounds.md"])
+async def test_the_programs_of_a_page_print_what_it_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    page, module = ROOT / "docs" / name, ModuleType("page")
+    blocks = guide.fenced(page.read_text(encoding="utf-8"))
+    assert [language for language, _ in blocks if language][-1] == "text"
+    for language, content in blocks:
+        if language == "python":
+            await run_program(content, page, module)
+        elif language == "text":
+            assert capsys.readouterr().out == content

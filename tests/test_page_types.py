@@ -22,7 +22,6 @@ PAGES = [
 ALTERNATIVES = {"docs/fronts.md"}
 """Pages whose programs are read one instead of the other, each below the first; on other pages each goes on."""
 GIVEN = {
-    "docs/bounds.md": "client: parties.Client, update: dict[str, Any]",
     "docs/protocols.md": "client: parties.Client",
     "docs/flower.md": "MAPPING: StateMapping, STATE: dict[str, Any], load_data: Any, Net: Any, accuracy: Any",
 }

@@ -229,7 +229,7 @@ def pushed(share: bytes, row: int, by: int) -> bytes:
 
 
 def test_a_pushed_row_is_opened_and_counts_beyond_the_clients_are_noticed() -> None:
-    """Within what the clients can have, nothing shows that a server has lied: docs/bounds.md says so."""
+    """Within what the clients can have, nothing shows that a server has lied: docs/bounds-proofs.md says so."""
     play = round_of(least=3)
     for name in ("anna", "ben"):
         play.submit(name, play.plant({"a": [7]}), update_of([7]))

@@ -213,7 +213,7 @@ async def test_a_server_that_never_counts_is_not_awaited_for_ever(
 async def test_within_what_clients_can_have_it_opens_and_hides_rows_at_will(
     mutant: type[Byzantine], rows: list[int], sums: list[int], index: int, seed: int, autojump_clock: object
 ) -> None:
-    """What docs/bounds.md says cannot be seen: no more than it could learn if no contributors were counted."""
+    """What docs/bounds-proofs.md says cannot be seen: no more than it could learn if no contributors were counted."""
     account = await account_of(mutant, index, seed)
     assert account.report[0].ended == "done"
     assert row_sums(account, rows) == sums
