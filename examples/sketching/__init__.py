@@ -1,6 +1,6 @@
 """The sketch of Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai over a prime field: are shared bins one-hot?
 
-The source paper names it against malicious clients; verified trees replace it here, and docs/bounds-proofs.md compares them.
+The source paper names it against malicious clients; here verified trees replace it: docs/bounds-proofs.md has both.
 No protocol of this package uses it: it is here so that the two can be measured side by side.
 """
 
