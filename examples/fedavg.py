@@ -5,10 +5,9 @@ other, and see neither a client's change nor how many examples it has.
 """
 
 import numpy as np
-import trio
 
 from fsl_async import Dense, Ring, Task
-from parties import simulate
+from parties import run_experiment
 
 TASK = Task(
     name="regression",
@@ -31,28 +30,29 @@ def trained(model, x, y):
     return local - model
 
 
-def weighted(change, count):
-    """The change times the number of examples, to the 24 binary digits that the ring keeps."""
-    return np.rint(change * count * 2.0**24) / 2.0**24
+def client(x, y):
+    """It retrieves the whole model; it submits its change times its number of examples, and that number."""
+    count = len(y)
+    return {"model": ...}, lambda found, turn: {"model": trained(found["model"], x, y) * count, "examples": [count]}
 
 
-async def main() -> None:
+def distance(model):
+    """Of the model from the truth."""
+    return {"distance": float(np.abs(model["model"] - TRUTH).max())}
+
+
+def main() -> None:
     """Ten rounds, and the same without any protocol."""
     rng = np.random.default_rng(1)
-    data = {name: (x := rng.normal(size=(count, 4)), x @ TRUTH) for name, count in SIZES.items()}
-    clear = np.zeros(4)
-    async with simulate(TASK, {"model": np.zeros(4)}, seed=1) as net:
-        for _ in range(10):
-            for name, (x, y) in data.items():
-                async with net.client(name) as client, client.taking_part():
-                    model = (await client.retrieve({"model": ...}))["model"]
-                    change = weighted(trained(model, x, y), len(y))
-                    await client.submit({"model": change, "examples": [len(y)]})
-            await net.finish_round()
-            clear += sum(weighted(trained(clear, x, y), len(y)) for x, y in data.values()) / sum(SIZES.values())
-            assert net.model["model"].tobytes() == clear.tobytes()
-            print(f"distance from the truth: {np.abs(net.model['model'] - TRUTH).max():.6f}")
+    clients = {name: client(x := rng.normal(size=(count, 4)), x @ TRUTH) for name, count in SIZES.items()}
+    secure, clear = (
+        run_experiment(TASK, {"model": np.zeros(4)}, clients, rounds=10, evaluate=distance, clear=clear)
+        for clear in (False, True)
+    )
+    for number, far in enumerate(secure.curve("distance"), 1):
+        print(f"round {number}: {far:.6f} from the truth")
+    assert secure.model["model"].tobytes() == clear.model["model"].tobytes()
 
 
 if __name__ == "__main__":
-    trio.run(main)
+    main()

@@ -85,6 +85,7 @@ def run_experiment(
     clear: bool = False,
     evaluate: Callable[[Model], Mapping[str, float]] | None = None,
     held_out: Mapping[str, Client] | None = None,
+    every: int = 1,
     on_round: Callable[[Record], Any] | None = None,
     late: float = 0.0,
     concurrency: int = 1,
@@ -98,7 +99,7 @@ def run_experiment(
     if so; `late`, how many of the counted updates are of the round before; `bytes_up` and `bytes_down` of all clients;
     `epsilon`, what the rounds have spent so far; `model`, a digest; the means of the counted clients' metrics
     (`clients.loss`), of the held-out ones' (`held_out.loss`), and what `evaluate` returns, by its own names; and
-    seconds by part. JSON has no NaN: it is null.
+    seconds by part, and `seconds.processor` of this process. JSON has no NaN: it is null.
 
     Args:
         task: what is learnt.
@@ -111,6 +112,7 @@ def run_experiment(
         clear: run the same without any protocol, as plain federated averaging: the same clients, selections and seeds.
         evaluate: from the model after a round to its figures, as on a server.
         held_out: clients that do not train: what their function returns of the rows they want, are metrics.
+        every: after how many rounds these two are done.
         on_round: is told of each record, those that are read back included; what is true ends the run.
         late: the share of clients that train too long: their updates are in the next round's sum. Needs a task with
             `updates="any"`.
@@ -124,7 +126,15 @@ def run_experiment(
     """
     _check(task, clients, rounds, select, late, concurrency)
     begins = Standing({name: np.array(array) for name, array in model.items()}, {})
-    settings = [task.digest().hex(), seed, select if isinstance(select, int) else "", clear, late, *sorted(clients)]
+    settings = [
+        task.digest().hex(),
+        seed,
+        select if isinstance(select, int) else "",
+        clear,
+        late,
+        every,
+        *sorted(clients),
+    ]
     name = digest(Domain.SIMULATION, repr(settings).encode(), describe_state(begins.model)).hex()[:16]
     experiment = _Experiment(task, clients, seed, select, clear, late, begins)
     file = None if history is None else HistoryFile(Path(history), name)
@@ -137,9 +147,12 @@ def run_experiment(
     pool = _pool(concurrency, processes)
     with pool as executor, _progress(rounds, len(records)) as tell:
         while len(records) < rounds and not stopped:
-            record = {"run": name, **experiment.round(len(records) + 1, executor, concurrency)}
-            with _timed(record, "evaluate"):
-                record |= experiment.evaluated(evaluate, held_out or {})
+            start, number = time.process_time(), len(records) + 1
+            record = {"run": name, **experiment.round(number, executor, concurrency)}
+            _spend(record, "processor", time.process_time() - start)
+            if number % every == 0:
+                with _timed(record, "evaluate"):
+                    record |= experiment.evaluated(evaluate, held_out or {})
             record = record if file is None else file.append(record, experiment.left())
             records.append(record)
             tell(record)

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import trio
-
 from examples.paper.accuracy import images, nets, trec
 from examples.paper.accuracy.pictures import PictureTrainer
 from examples.paper.accuracy.questions import TABLE, BagTrainer, CnnTrainer, Corpus
@@ -132,7 +130,7 @@ def _learnt(run: Run, make: Any) -> Values:
     trainer: Trainer = make()
     task, model = trainer.task, trainer.model
     if p["secure"]:
-        course = trio.run(learn_securely, task, model, (trainer, make()), p["rounds"], p["every"], report)
+        course = learn_securely(task, model, (trainer, make()), p["rounds"], p["every"], report)
     else:
         course = learn_clear(task, model, trainer, p["rounds"], p["every"], report)
     return _values(course, sum(array.size for array in model.values()), task.blocks)

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -119,11 +118,6 @@ def initial_model() -> dict[str, Weights]:
     }
 
 
-def updated(model: Model, update: Mapping[str, Deltas]) -> dict[str, Weights]:
-    """The next model: the sum of all deltas added in double precision, then rounded once to the model's own."""
-    return {name: (weights.astype(np.float64) + update[name]).astype(np.float32) for name, weights in model.items()}
-
-
 def accuracy(model: Model, excerpts: Sequence[Excerpt]) -> float:
     """The share of the excerpts whose chapter the model names; an untrained model always names the first chapter."""
     right = 0
@@ -148,35 +142,6 @@ def telling_words(model: Model, corpus: Corpus, count: int) -> dict[str, list[st
     advantage = weights - weights.mean(axis=1, keepdims=True)
     best = np.argsort(-advantage, axis=0, kind="stable")[:count]
     return {chapter: [vocabulary[i] for i in best[:, column]] for column, chapter in enumerate(CHAPTERS)}
-
-
-def train_in_the_clear(
-    learners: Sequence[Learner],
-    rounds: int,
-    encode: Callable[[Deltas], npt.NDArray[Any]],
-    decode: Callable[[npt.NDArray[Any]], Deltas],
-) -> Iterator[dict[str, Weights]]:
-    """Train without protection in the ring of the private run, whose result must be equal bit by bit.
-
-    Args:
-        learners: all clients; every one takes part in every round.
-        rounds: how many; numbered from 0.
-        encode: fixed point, elementwise, to unsigned integers whose own overflow is the ring's (32 or 64 bits).
-        decode: back to floats.
-
-    Yields:
-        The model after each round.
-    """
-    model = initial_model()
-    for round_number in range(rounds):
-        totals = {name: encode(np.zeros(weights.shape)) for name, weights in model.items()}
-        for learner in learners:
-            rows = learner.wanted_rows(round_number)
-            words, priors = learner.train(round_number, rows, model[WORDS.name][rows], model[PRIORS.name])
-            totals[WORDS.name][rows] += encode(words)
-            totals[PRIORS.name] += encode(priors)
-        model = updated(model, {name: decode(total) for name, total in totals.items()})
-        yield model
 
 
 def _batches(excerpts: Sequence[Excerpt]) -> Iterator[Batch]:

@@ -7,12 +7,11 @@ same training in the clear; a single differing bit is a failure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import trio
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -20,7 +19,7 @@ from fsl_async.bin_count import planned
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.geometry import geometry_of
 from fsl_async.wire.public_part import Layout
-from parties.commands.demo.corpus import Corpus, load
+from parties.commands.demo.corpus import Corpus, Excerpt, load
 from parties.commands.demo.learner import (
     BLOCKS,
     Learner,
@@ -29,12 +28,11 @@ from parties.commands.demo.learner import (
     initial_model,
     majority,
     telling_words,
-    train_in_the_clear,
 )
-from parties.commands.demo.taking_part import PHASES, RING, Summary, demo_task, take_part
+from parties.commands.demo.taking_part import PHASES, RING, Summary, demo_task, learnt, wanted
 from parties.commands.report import Report
-from parties.compute import InlineLane
-from parties.simulation.network import simulate
+from parties.simulation.experiment import Client, run_experiment
+from parties.simulation.history import History
 
 MOST_CLIENTS = 64
 
@@ -61,61 +59,45 @@ async def run_demo(
             "a cluster's workers are processes, which are reached over TCP: --compute dask needs --transport tcp"
         )
     corpus = load(clients, seed)
-    with _progress(report) as progress:
-        match transport:
-            case "memory":
-                summary = await _in_memory(corpus, clients, rounds, seed, progress)
-            case "tcp" | "unix":
-                from parties.commands.demo.processes import in_processes  # which takes 0.1 s, and needs what serves
+    if transport == "memory":
+        summary = await trio.to_thread.run_sync(_in_memory, corpus, rounds, seed, abandon_on_cancel=True)
+    else:
+        from parties.commands.demo.processes import in_processes  # which takes 0.1 s, and needs what serves
 
-                summary = await in_processes(clients, rounds, seed, progress, transport, compute)
+        with _progress(report) as progress:
+            summary = await in_processes(clients, rounds, seed, progress, transport, compute)
     if summary.doubts:
         raise FslError(f"{'; '.join(summary.doubts)}: zeros were submitted instead of updates")
-    clear = _in_the_clear(corpus, clients, rounds)
+    clear = learn(corpus, rounds, clear=True).model
     result = _result(corpus, clients, rounds, seed, (transport, compute), summary, clear)
     if not result["exact"]:
         raise FslError("the private model differs from the one trained in the clear: this must never happen")
     report.result(_text(result), result)
 
 
-async def _in_memory(corpus: Corpus, clients: int, rounds: int, seed: int, progress: Progress) -> Summary:
-    summary = Summary(initial_model())
-    bar = progress.add_task("rounds", total=rounds)
-    async with (
-        simulate(demo_task(clients), initial_model(), seed, InlineLane()) as network,
-        trio.open_nursery() as nursery,
-    ):
-        parties = [network.client(f"client-{number:02}") for number in range(clients)]
-        for client in parties:
-            await nursery.start(client.run)
-        learners = [Learner(shard, clients) for shard in corpus.shards]
-        for round_number in range(rounds):
-            for client, learner in zip(parties, learners, strict=True):
-                await take_part(client, learner, round_number, summary)
-            with summary.timed("aggregate"):
-                await network.finish_round()
-            progress.advance(bar)
-        summary.model = network.model
-        summary.sent, summary.received = parties[0].bytes_sent, parties[0].bytes_received
-        summary.transcript = network.transcript_digest()
-        for client in parties:
-            await client.aclose()
-        nursery.cancel_scope.cancel()
-    for phase in PHASES[:3]:
-        summary.seconds[phase] /= clients
+def learn(corpus: Corpus, rounds: int, seed: int = 0, *, clear: bool = False) -> History:
+    """All rounds in this process, through both servers or without any protection, in the same ring."""
+    clients = len(corpus.shards)
+
+    def client(shard: Sequence[Excerpt]) -> Client:
+        learner = Learner(shard, clients)
+        return (
+            lambda turn: wanted(learner, turn.number - 1),
+            lambda found, turn: learnt(learner, turn.number - 1, found),
+        )
+
+    members = {f"client-{number:02}": client(shard) for number, shard in enumerate(corpus.shards)}
+    return run_experiment(demo_task(clients), initial_model(), members, rounds, seed=seed, clear=clear)
+
+
+def _in_memory(corpus: Corpus, rounds: int, seed: int) -> Summary:
+    history, clients = learn(corpus, rounds, seed), len(corpus.shards)
+    summary = Summary(history.model)
+    for phase in PHASES:
+        summary.seconds[phase] = sum(history.curve(f"seconds.{phase}")) / (1 if phase == "aggregate" else clients)
+    summary.sent, summary.received = (int(sum(history.curve(f"bytes_{way}"))) // clients for way in ("up", "down"))
+    summary.doubts = [f"{name}: {why}" for record in history.records for name, why in record["failed"].items()]
     return summary
-
-
-def _in_the_clear(corpus: Corpus, clients: int, rounds: int) -> Model:
-    """The same training without protection, in the same ring."""
-    task = demo_task(clients)
-
-    def encode(values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
-        return RING.encode(values, task.largest_integer)
-
-    learners = [Learner(shard, clients) for shard in corpus.shards]
-    *_, model = train_in_the_clear(learners, rounds, encode, RING.decode)
-    return model
 
 
 def _result(
@@ -149,7 +131,6 @@ def _result(
         "tree_bytes": Layout.retrieval(planned(task)).size,
         "bins": geometry_of(planned(task), planned(task).sparse(0)).bins.trees,
         "seconds": {phase: round(value, 3) for phase, value in summary.seconds.items()},
-        "transcript": summary.transcript,
     }
 
 

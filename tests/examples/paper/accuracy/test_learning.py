@@ -1,5 +1,7 @@
 """Learning through both servers equals learning in the clear, on made questions and pictures."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,11 @@ from examples.paper.accuracy import nets  # noqa: E402
 from examples.paper.accuracy.images import Images  # noqa: E402
 from examples.paper.accuracy.pictures import PictureTrainer  # noqa: E402
 from examples.paper.accuracy.questions import TABLE, BagTrainer, CnnTrainer, Corpus  # noqa: E402
-from examples.paper.accuracy.rounds import Clear, UnequalError, learn_clear, learn_securely  # noqa: E402
+from examples.paper.accuracy.rounds import UnequalError, learn_clear, learn_securely  # noqa: E402
 from examples.paper.accuracy.trec import Question  # noqa: E402
 from fsl_async import Adam, Momentum, Sgd  # noqa: E402
 from fsl_async.learning import MegaElements, Table  # noqa: E402
+from parties.simulation.ways import Clear  # noqa: E402
 
 
 def nobody(number, accuracy):
@@ -58,9 +61,9 @@ def pictures(groups):
 
 
 @pytest.mark.parametrize("optimizer", [None, Sgd(2.0), Momentum(0.5), Adam(0.05)])
-async def test_private_rows_under_each_rule_of_servers_equal_the_clear(optimizer):
+def test_private_rows_under_each_rule_of_servers_equal_the_clear(optimizer):
     trainer = bag(optimizer)
-    course = await learn_securely(trainer.task, trainer.model, (trainer, bag(optimizer)), 3, 3, nobody)
+    course = learn_securely(trainer.task, trainer.model, (trainer, bag(optimizer)), 3, 3, nobody)
     assert course.equal == 3
     assert course.bytes_up > 0
     alone = bag(optimizer)
@@ -76,9 +79,9 @@ async def test_private_rows_under_each_rule_of_servers_equal_the_clear(optimizer
         pytest.param(lambda: pictures([]), id="everything"),
     ],
 )
-async def test_whole_downloads_and_top_k_equal_the_clear(make):
+def test_whole_downloads_and_top_k_equal_the_clear(make):
     trainer = make()
-    course = await learn_securely(trainer.task, trainer.model, (trainer, make()), 2, 1, nobody)
+    course = learn_securely(trainer.task, trainer.model, (trainer, make()), 2, 1, nobody)
     assert course.equal == 2
     assert list(course.accuracies) == [1, 2]
 
@@ -121,9 +124,14 @@ def test_held_out_questions_are_those_for_training_and_never_trained_on():
     assert np.array_equal(kept.test_inputs, corpus(clients=7, held_out=40).test_inputs)
 
 
-async def test_a_server_that_differs_is_found_out(monkeypatch):
-    right = Clear._changed
-    monkeypatch.setattr(Clear, "_changed", lambda self, *rest: np.nextafter(right(self, *rest), np.float32(9)))
+def test_a_server_that_differs_is_found_out(monkeypatch):
+    right = Clear._after
+
+    def other(way):
+        after = right(way)
+        return replace(after, model={name: np.nextafter(array, np.float32(9)) for name, array in after.model.items()})
+
+    monkeypatch.setattr(Clear, "_after", other)
     trainer = bag()
-    with pytest.raises(UnequalError, match="round 1: S0 holds another 'words'"):
-        await learn_securely(trainer.task, trainer.model, (trainer, bag()), 1, 1, nobody)
+    with pytest.raises(UnequalError, match="round 1: the servers hold another model than the clear run"):
+        learn_securely(trainer.task, trainer.model, (trainer, bag()), 1, 1, nobody)
