@@ -206,7 +206,7 @@ def page(name: str) -> Callable[[], None]:
     return run
 
 
-EXAMPLES = ("in_memory.py", "epochs.py", "fedavg.py", "over_tcp.py", "setups_by_hand.py", "union.py")
+EXAMPLES = ("in_memory.py", "epochs.py", "over_tcp.py", "setups_by_hand.py", "union.py")
 PROGRAMS = {
     **{name: example(name) for name in EXAMPLES},
     **{name: page(name) for name in ("README.md", "docs/fronts.md", "docs/tutorials/first-round.md")},
