@@ -1,6 +1,8 @@
 # Two commands do everything: `make demo` and `make test`. Each sets up what it needs in .venv.
 
 PYTHON ?= python3
+# Bytecode is kept whatever the environment says: rewriting the tests' assertions takes most of the time to collect them.
+export PYTHONDONTWRITEBYTECODE =
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint constraints.txt
 PACKAGES := fsl_async transport parties

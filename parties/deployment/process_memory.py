@@ -60,7 +60,7 @@ def keep_freed_memory() -> None:
 @contextmanager
 def collecting_seldom() -> Iterator[None]:
     """Within this context, look for cycles of unused objects more rarely, and never among those made before it."""
-    before = gc.get_threshold()
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
     gc.collect()
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS, *before[1:])
@@ -68,7 +68,8 @@ def collecting_seldom() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not frozen:  # what somebody else has frozen stays so
+            gc.unfreeze()
 
 
 def give_back_code() -> None:

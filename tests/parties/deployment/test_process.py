@@ -174,7 +174,10 @@ def test_a_server_is_stopped_and_goes_on_where_it_was(folder, serve):
         (folder / "now-0.npz").unlink()
 
 
-@pytest.mark.parametrize(("patience", "signals", "code"), [("0.5", 1, ExitCode.OK), ("600", 2, ExitCode.INTERRUPTED)])
+@pytest.mark.parametrize(
+    ("patience", "signals", "code"),
+    [("0.5", 1, ExitCode.OK), pytest.param("600", 2, ExitCode.INTERRUPTED, marks=pytest.mark.slow)],
+)
 def test_a_round_that_cannot_end_is_parked_after_a_while_or_at_a_second_sigterm(folder, serve, patience, signals, code):
     """S1 hangs when S0's round closes: S0 waits for it, but not for ever, and not if it is told twice."""
     environment = {"FSL_ASYNC_ROUNDS_SECONDS": "2"}

@@ -112,13 +112,13 @@ async def test_a_union_is_found_and_printed(tmp_path: Path) -> None:
     ("task", "rounds", "expected"),
     [(PSR, "seconds = 0", "rounds.seconds = 0"), (PSU, "clients = 7", "rounds.clients must be at most 6")],
 )
-async def test_serve_and_preflight_refuse_rounds_that_never_end(
-    task: Task, rounds: str, expected: str, tmp_path: Path
+def test_serve_and_preflight_refuse_rounds_that_never_end(
+    task: Task, rounds: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any
 ) -> None:
     deployed(tmp_path, task, rounds)
-    serving = [sys.executable, "-m", "parties", "serve", "S0.toml"]
-    done = await trio.run_process(serving, capture_stderr=True, check=False, cwd=tmp_path, env=environment())
-    assert (done.returncode != 0, expected in done.stderr.decode()) == (True, True)
-    code, said = await told(tmp_path, "preflight", "S0.toml")
+    monkeypatch.chdir(tmp_path)
+    code, said, _ = answer("serve", "S0.toml")
+    assert (code != 0, expected in said["error"]["message"]) == (True, True)
+    code, said, _ = answer("preflight", "S0.toml")
     (finding,) = [each for each in said["result"]["findings"] if each["check"] == "rounds"]
     assert (code != 0, finding["verdict"], expected in finding["words"]) == (True, "bad", True)
