@@ -6,8 +6,9 @@ export PYTHONDONTWRITEBYTECODE =
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint constraints.txt
 PACKAGES := fsl_async transport parties
-# What `pip install --no-compile` leaves out, on all cores, and without the packages' own tests: in half the time.
-BYTECODE := $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib $(PACKAGES) || true
+# What `pip install --no-compile` leaves out, on all cores, without the packages' own tests and what we hardly load of them.
+SELDOM := /(tests?|setuptools|pkg_resources|debugpy|mpmath|moto/(?!core|s3/|moto_api|utilities)[a-z0-9_]+)/
+BYTECODE := $(BIN)/python -m compileall -qq -j 0 -x '$(SELDOM)' .venv/lib $(PACKAGES) || true
 SOURCES := $(PACKAGES) tests examples docs
 
 SEEDS ?= 2000
@@ -38,10 +39,11 @@ FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_asyn
 	$(BYTECODE)
 	touch $@
 
-.venv/test: .venv/demo
-	$(PIP) --no-compile --editable .[test]
+# All that .venv/demo has, and more: in one go, for each installation builds the package and resolves anew.
+.venv/test: .venv/python pyproject.toml constraints.txt
+	$(PIP) --no-compile --editable .[server,test]
 	$(BYTECODE)
-	touch $@
+	touch .venv/demo $@
 
 .venv/lint: .venv/test
 	$(PIP) --editable .[test,lint]
@@ -81,17 +83,18 @@ demo: .venv/demo
 test: .venv/test
 	$(BIN)/python -m pytest $(SPREAD) -m "not slow"
 
-# What `make test` runs, then the slow tests, and those of Hypothesis with more examples.
-test-all: test
-	$(BIN)/python -m pytest $(SPREAD) -m "slow or hypothesis" --hypothesis-profile=thorough
+# What `make test` runs and the slow tests, and those of Hypothesis with more examples: all at once, collected once.
+test-all: .venv/test
+	$(BIN)/python -m pytest $(SPREAD) --hypothesis-profile=thorough
 
 # For the loop of an edit: every module by itself, on one kernel; no processes, no worlds.
 test-fast: .venv/test
 	$(BIN)/python -m pytest $(SPREAD) -m "not slow" $(FAST)
 
-# What trains needs more than the rest: its tests are skipped where that is missing.
+# What trains needs more than the rest: its tests are skipped where that is missing. These are the ones, and no others.
 learn: .venv/learn .venv-flower/ready
-	$(BIN)/python -m pytest $(SPREAD) tests/fsl_async/learning tests/examples/paper/accuracy tests/test_notebook.py \
+	$(BIN)/python -m pytest $(SPREAD) tests/fsl_async/learning/pytorch tests/fsl_async/learning/test_without_torch.py \
+		$(addprefix tests/examples/paper/accuracy/test_,cells.py learning.py) tests/test_notebook.py \
 		tests/test_pytorch_page.py tests/test_secrets.py
 	.venv-flower/bin/python -m pytest tests/parties/flower tests/examples/test_secaggplus.py tests/test_secrets.py
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import runpy
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -215,17 +213,15 @@ def test_the_map_names_every_folder_of_code() -> None:
 # ---- the site
 
 
-def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    pytest.importorskip("mkdocs", reason="`make docs` installs what builds the site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    assert built.returncode == 0, built.stderr
-    pages = list(tmp_path.rglob("*.html"))
+def test_the_site_loads_nothing_from_elsewhere() -> None:
+    site = ROOT / "site"
+    if not site.exists():
+        pytest.skip("there is no site: `make docs` builds it, strictly")
+    pages = list(site.rglob("*.html"))
     assert len(pages) > 30
     for page in pages:
         loaded = re.findall(r"<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=\"?(https?://[^\"> ]+)", page.read_text())
-        assert not loaded, f"{page.relative_to(tmp_path)} loads {loaded}"
+        assert not loaded, f"{page.relative_to(site)} loads {loaded}; `make docs` builds the site again"
 
 
 def test_every_page_is_in_the_site_s_navigation() -> None:
