@@ -1,4 +1,4 @@
-"""Two servers on this host, two clients in Python, and the page that takes part beside them: `make browser` builds it."""
+"""Two servers on this host, two clients in Python, and beside them the page that `make browser` builds."""
 
 import hashlib
 import http.server
@@ -7,6 +7,7 @@ import tempfile
 import threading
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import trio
@@ -32,6 +33,27 @@ TEXTS = {
 def row_of(word: str) -> int:
     """The row of a word, as the page computes it."""
     return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little") % 65_536
+
+
+class Page(http.server.SimpleHTTPRequestHandler):
+    """What `make browser` made, and pair.json: what a page has to know of the task."""
+
+    def __init__(self, *arguments: Any, pair: bytes) -> None:
+        self.pair = pair
+        super().__init__(*arguments, directory=str(DIST))
+
+    def do_GET(self) -> None:
+        """Serve a file."""
+        if self.path != "/pair.json":
+            super().do_GET()
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(self.pair)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
 
 
 async def take_part(folder: Path, name: str) -> None:
@@ -68,8 +90,7 @@ async def serve(folder: Path, port: int = 0, *, task_status: trio.TaskStatus[str
         for name in TEXTS:
             nursery.start_soon(take_part, folder, name)
         pair = {"task": TASK.canonical().hex(), "servers": servers, "labels": LABELS}
-        (DIST / "pair.json").write_text(json.dumps(pair))
-        handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(DIST))
+        handler = partial(Page, pair=json.dumps(pair).encode())
         with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as httpd:
             threading.Thread(target=httpd.serve_forever, daemon=True).start()
             task_status.started(f"http://127.0.0.1:{httpd.server_port}/")

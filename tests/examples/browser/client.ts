@@ -2,8 +2,9 @@
 import { readFileSync } from "node:fs";
 import { connect } from "node:net";
 import { NOTHING, unhex } from "../../../examples/browser/src/bytes.ts";
-import type { Stream } from "../../../examples/browser/src/link.ts";
+import { type Stream, checkAddress } from "../../../examples/browser/src/link.ts";
 import { Participant } from "../../../examples/browser/src/participant.ts";
+import { missing, readTask } from "../../../examples/browser/src/round.ts";
 import { runRefusals, runVectors } from "../../../examples/browser/src/vectors.ts";
 
 function dial(address: string): Promise<Stream> {
@@ -34,10 +35,26 @@ async function takePart(told: any): Promise<object> {
   return { counted, left: kept.get("draft") };
 }
 
+/** What is said of an address on a page, or of a task. */
+function said(check: () => unknown): string {
+  try {
+    return String(check() ?? "");
+  } catch (error) {
+    return (error as Error).message;
+  }
+}
+
 const [, , command, docs] = process.argv;
 const json = (file: string | number) => JSON.parse(readFileSync(file, "utf8"));
-if (command === "take-part") console.log(JSON.stringify(await takePart(json(0))));
-else {
+if (command === "take-part") console.log(JSON.stringify(await takePart(json(0)).catch(({ message }) => message)));
+else if (command === "check") {
+  const { addresses, tasks } = json(0);
+  console.log(JSON.stringify({
+    addresses: addresses.map(([address, protocol, secure]: [string, string, boolean]) =>
+      said(() => checkAddress(address, { protocol, secure }))),
+    tasks: tasks.map((task: string) => said(() => missing(readTask(unhex(task))).join(", "))),
+  }));
+} else {
   const vectors = json(`${docs}/wire-vectors.json`), refusals = json(`${docs}/wire-refusals.json`);
   console.log(JSON.stringify({ compared: runVectors(vectors), refused: runRefusals(vectors, refusals) }));
 }

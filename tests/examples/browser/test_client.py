@@ -77,3 +77,42 @@ async def test_its_rounds_are_exact(task, client):
         done = await trio.run_process([NODE, client, "take-part"], stdin=json.dumps(told).encode(), capture_stdout=True)
     assert [finding.text for finding in pair.findings if not finding.right] == []
     assert json.loads(done.stdout) == {"counted": [True], "left": None}
+
+
+async def test_a_server_with_another_key_is_named(client):
+    pair = Pair(SEMI_HONEST, patience=1)
+    async with trio.open_nursery() as nursery:
+        told = await nursery.start(pair.run)
+        told["servers"][1]["channel"] = told["servers"][0]["channel"]
+        done = await trio.run_process([NODE, client, "take-part"], stdin=json.dumps(told).encode(), capture_stdout=True)
+        nursery.cancel_scope.cancel()
+    assert "does not hold the channel key of S1 that this page knows" in json.loads(done.stdout)
+
+
+NOT_DONE = {
+    'protocol = "psr"': {"protocol": "psr", "min_clients": None, "ring": Ring(64)},
+    'protocol = "psu"': {"protocol": "psu", "ring": Ring(64)},
+    'selection = "fixed"': {"selection": "fixed"},
+    'alignment = "union"': {"alignment": "union"},
+    "bound = 4": {"bound": 4.0},
+    "": {},
+}
+SAID = [
+    ("wss://s0.example/fsl", "http:", False, "came over plain http"),
+    ("ws://s0.example/fsl", "https:", True, "a wss:// address"),
+    ("http://s0.example/", "https:", True, "ws:// or wss://"),
+    ("ws://127.0.0.1:7000/fsl", "https:", True, ""),
+    ("wss://s0.example/fsl", "https:", True, ""),
+]
+
+
+def test_what_it_does_not_do_and_where_it_may_not_dial_it_says(client):
+    common = {"name": "t", "blocks": [Sparse("items", rows=9, select=2)], "ring": Ring(64, fraction_bits=8)}
+    tasks = [Task(**common | {"min_clients": 2} | fields).canonical().hex() for fields in NOT_DONE.values()]
+    asked = json.dumps({"tasks": tasks, "addresses": [one[:3] for one in SAID]})
+    done = subprocess.run([NODE, client, "check"], input=asked, capture_output=True, text=True, check=True)
+    told = json.loads(done.stdout)
+    assert told["tasks"] == [*NOT_DONE]
+    for (*_, due), text in zip(SAID, told["addresses"], strict=True):
+        assert due in text
+        assert bool(due) == bool(text)
