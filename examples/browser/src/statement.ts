@@ -29,8 +29,11 @@ export function readStatement(bytes: Bytes, signature: Bytes, server: Public, aw
   const { seat, participants, root, names, task = awaited.task } = told;
   refuse(participants <= task.max_clients, `${participants} clients: more than the task lets take part`);
   refuse(!seat || (seat.place < participants && !told.excluded), "a client on the list that is excluded, or beyond its end");
-  refuse(task.min_contributors !== null || !Object.keys(told.opened_rows).length, "opened rows that the task does not count");
-  refuse(names.length === (task.participants === "names" ? participants : 0), "names that the task does not ask for");
+  const counted = task.min_contributors !== null && told.ending.type !== "aborted";
+  const opened = counted ? task.blocks.filter((block: Map) => block.type === "sparse").map((block: Map) => block.name) : [];
+  refuse(Object.keys(told.opened_rows).sort().join("\n") === opened.sort().join("\n"), "opened rows that the task does not count");
+  const named = task.participants === "names";
+  refuse(names.length === (named ? participants : 0) && names.includes(told.client) === (named && !!seat), "other names than are due");
   refuse(participants || same(root, rootOf(0, new Uint8Array(0))), "a list of nobody with another root");
   if (seat) refuse(same(root, seatRoot(awaited.client, seat, participants)), "a seat that does not lead to the root");
   return told;
