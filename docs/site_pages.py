@@ -1,7 +1,7 @@
 """What the documentation site has beside the pages in this folder: made from the code, whenever the site is built.
 
 - reference/commands.md has every subcommand and its options, as `--help` says them.
-- notebook.md and learning-notebook.md have the notebooks in examples/.
+- notebook.md, learning-notebook.md and recommender.md have the notebooks in examples/.
 - reference/<package>.md has every public name of a package, from its docstring.
 - The decision records in adr/ are listed under "Decisions".
 - Links to files outside of this folder lead nowhere on a site: they become plain text.
@@ -27,7 +27,11 @@ PACKAGES = ("fsl_async", "fsl_async.learning", "parties", "parties.aio", "partie
 WITH_AN_EXTRA = ("fsl_async.learning.pytorch", "parties.flower")
 ADR = Path(__file__).parent / "adr"
 ROOT = Path(__file__).parent.parent
-NOTEBOOKS = {"notebook.md": "notebook.ipynb", "learning-notebook.md": "learning.ipynb"}
+NOTEBOOKS = {
+    "notebook.md": "notebook.ipynb",
+    "learning-notebook.md": "learning.ipynb",
+    "recommender.md": "recommender.ipynb",
+}
 OUTSIDE = re.compile(
     r"\[([^\]]+)\]\((?:\.\./)+(?:examples|fsl_async|transport|parties|tests|README|CHANGELOG|SECURITY|CONTRIBUTING)[^)]*\)"
 )

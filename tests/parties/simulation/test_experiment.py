@@ -261,7 +261,7 @@ def test_evaluation_held_out_clients_and_an_early_stop(tmp_path):
         told.append(record["round"])
         return record["round"] == 2
 
-    held_out = {"eve": ({"items": [0, 9]}, lambda rows, turn: {"mean": rows["items"].mean()})}
+    held_out = {"eve": ({"items": [0, 9]}, lambda rows, turn: ({}, {"mean": rows["items"].mean()}))}
     for _ in range(2):  # what was read back stops as well
         history = run(held_out=held_out, on_round=patience, history=tmp_path / "run.jsonl", rounds=5, clear=True)
         assert len(history.records) == 2
