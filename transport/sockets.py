@@ -6,6 +6,7 @@ import errno
 import logging
 import resource
 import socket
+from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -27,10 +28,27 @@ _SHARE = 2
 _HANDSHAKES_SHARE = 8
 
 
-class SocketStream(trio.abc.Stream):
-    """A connection over one of the system's sockets, which also does at once what the system lets it do at once.
+class PromptStream(trio.abc.Stream):
+    """A stream that also does at once what can be done at once.
 
     Most messages are there in one piece, or leave in one: then nothing waits, so that nobody has to be scheduled.
+    """
+
+    @abstractmethod
+    def send_now(self, data: Buffer) -> int:
+        """Sends what leaves at once, and returns how many bytes that is."""
+
+    @abstractmethod
+    def receive_now(self, most: int) -> bytes | None:
+        """Returns what is there, up to `most` bytes; None where nothing is, and no byte at the end of the stream."""
+
+    @abstractmethod
+    def wake_at(self, size: int) -> None:
+        """Asks to wake a reader when so many bytes are there."""
+
+
+class SocketStream(PromptStream):
+    """A connection over one of the system's sockets.
 
     Args:
         stream: trio's stream over the connection; this one takes its socket.
@@ -43,7 +61,7 @@ class SocketStream(trio.abc.Stream):
         self._wakes_at = 1
 
     def send_now(self, data: Buffer) -> int:
-        """Sends what the system takes at once, and returns how many bytes that is."""
+        """Sends what the system takes at once; see `PromptStream.send_now`."""
         try:
             return self._socket.send(data)
         except BlockingIOError:
@@ -52,7 +70,7 @@ class SocketStream(trio.abc.Stream):
             raise _gone(error) from error
 
     def receive_now(self, most: int) -> bytes | None:
-        """Returns what is there, up to `most` bytes; None where nothing is, and no byte at the end of the stream."""
+        """Returns what is there; see `PromptStream.receive_now`."""
         try:
             return self._socket.recv(most)
         except BlockingIOError:

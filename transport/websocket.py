@@ -7,7 +7,7 @@ Rules:
 - Only binary frames carry it. A frame has at most `FRAME_SIZE` bytes. No extension is negotiated, so nothing is
   compressed. A page of any origin may connect: what it shows in the channel's handshake says who it is.
 - Nobody keeps us busy with frames that carry next to nothing: there is an allowance of them.
-- Pings are answered at once, unless we send: then the answer follows what is sent.
+- Pings are answered, the last one of those that came together; while we send, they are not, which is a sign of life.
 - What the end of a WebSocket says is not authenticated, so it is no more than the end of the stream.
 
 wsproto reads and writes the protocol; here are its input and output.
@@ -37,6 +37,7 @@ from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import ProtocolError
 
 from transport.errors import ForeignPeerError, TurnedAwayError, UnreachableError
+from transport.sockets import PromptStream
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -57,7 +58,7 @@ _BROKEN = (h11.ProtocolError, ProtocolError, UnicodeError)
 """What wsproto raises for what the peer has sent, or for what cannot be said to it any more."""
 
 
-class WebSocketStream(trio.abc.Stream):
+class WebSocketStream(PromptStream):
     """What a channel runs over, once one side has asked for a WebSocket and the other has agreed; see the subclasses.
 
     Args:
@@ -66,10 +67,14 @@ class WebSocketStream(trio.abc.Stream):
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
+        self._socket = stream if isinstance(stream, PromptStream) else None
         self._frames: Connection | None = None
         self._data = bytearray()
         self._ended = self._closed = False
+        self._refusal: ForeignPeerError | None = None
         self._sending = trio.Lock()
+        self._owed, self._of_caller = b"", 0
+        self._answer: Event | None = None
         self._allowance = _Allowance()
 
     async def open(self) -> Connection:
@@ -81,17 +86,72 @@ class WebSocketStream(trio.abc.Stream):
         """
         raise NotImplementedError
 
+    async def _more(self) -> bytes:
+        """What the other side has sent before there is a WebSocket."""
+        data = self._socket.receive_now(_READ_SIZE) if self._socket else None
+        return bytes(await self._stream.receive_some(_READ_SIZE)) if data is None else data
+
+    # ---- sending
+
+    def send_now(self, data: Buffer) -> int:
+        """Sends one frame as far as it leaves at once; see `PromptStream.send_now`.
+
+        The rest of a frame is owed: the caller sends these bytes next, or nothing more.
+        """
+        if self._socket is None or self._frames is None or self._owed or self._sending.locked():
+            return 0
+        with memoryview(data) as view:
+            frame = self._framed(self._frames, BytesMessage(bytes(view[:_SENT_SIZE])))
+            framed = min(len(view), _SENT_SIZE)
+        left = self._socket.send_now(frame)
+        self._owed, self._of_caller = frame[left:], min(len(frame) - left, framed)
+        return framed - self._of_caller
+
     async def send_all(self, data: Buffer) -> None:
         """Sends all of `data`, in one frame or several."""
         frames = await self.open()
         async with self._sending:
             with memoryview(data) as view:
-                for start in range(0, len(view), _SENT_SIZE):
-                    await self._send(frames, BytesMessage(bytes(view[start : start + _SENT_SIZE])))
+                start = self._of_caller
+                await self._pay()
+                for place in range(start, len(view), _SENT_SIZE):
+                    await self._send(frames, BytesMessage(bytes(view[place : place + _SENT_SIZE])))
 
     async def wait_send_all_might_not_block(self) -> None:
         """Waits until there is room."""
         await self._stream.wait_send_all_might_not_block()
+
+    async def _send(self, frames: Connection, event: Event) -> None:
+        self._owed = self._framed(frames, event)
+        await self._pay()
+
+    async def _pay(self) -> None:
+        """Sends what is owed of a frame; if it is cancelled, that stays owed, and nothing more is sent."""
+        if self._owed:
+            await self._stream.send_all(self._owed)
+            self._owed, self._of_caller = b"", 0
+
+    def _framed(self, frames: Connection, event: Event) -> bytes:
+        try:
+            return frames.send(event)
+        except ProtocolError as error:
+            raise trio.BrokenResourceError(f"the WebSocket has ended: {error}") from error
+
+    # ---- receiving
+
+    def wake_at(self, size: int) -> None:
+        """Asks to be woken when so many bytes are there; frames have more than they carry."""
+        if self._socket is not None:
+            self._socket.wake_at(1 if self._data or self._frames is None else size)
+
+    def receive_now(self, most: int) -> bytes | None:
+        """Returns what is there; see `PromptStream.receive_now`."""
+        if not self._data and self._socket is not None and self._frames is not None and not self._ended:
+            data = self._socket.receive_now(max(most, _READ_SIZE))
+            if data is None:
+                return None
+            self._take(self._frames, data)
+        return self._taken(most) if self._data or self._ended else None
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Returns what is there, at least one byte; none at the end of the stream.
@@ -100,32 +160,28 @@ class WebSocketStream(trio.abc.Stream):
             ForeignPeerError: the peer sent what this transport does not take; the message says what.
         """
         frames = await self.open()
+        most = max_bytes or _READ_SIZE
         if self._data:
             await trio.lowlevel.checkpoint()
         while not (self._data or self._ended or self._closed):
-            data = bytes(await self._stream.receive_some(_READ_SIZE))
-            await self._take(frames, data)
+            await self._reply(frames)
+            self._take(frames, bytes(await self._stream.receive_some(max(most, _READ_SIZE))))
+        return self._taken(most)
+
+    def _taken(self, most: int) -> bytes:
         if self._closed:
             raise trio.ClosedResourceError("this end is closed")
-        taken = bytes(memoryview(self._data)[: max_bytes or _READ_SIZE])
+        if not self._data and self._refusal is not None:
+            raise self._refusal
+        taken = bytes(memoryview(self._data)[:most])
         del self._data[: len(taken)]
         return taken
 
-    async def aclose(self) -> None:
-        """Says that the WebSocket ends, where that leaves soon, and closes the connection."""
-        is_first, self._closed = not self._closed, True
-        try:
-            if is_first and self._frames is not None and not self._sending.locked():
-                await self._answer(self._frames, CloseConnection(CloseReason.NORMAL_CLOSURE))
-        finally:
-            await self._stream.aclose()
-
-    async def _take(self, frames: Connection, data: bytes) -> None:
-        """Takes what has come; nothing of it is lost where the reader is cancelled meanwhile."""
+    def _take(self, frames: Connection, data: bytes) -> None:
+        """Takes what has come; nothing of it is lost where the reader is cancelled afterwards."""
         if not data:
             self._ended = True
             return
-        answers: list[Event] = []
         frames.receive_data(data)
         for event in frames.events():
             self._allowance.take(event)
@@ -133,42 +189,47 @@ class WebSocketStream(trio.abc.Stream):
                 case BytesMessage(data=carried):
                     self._data += carried
                 case Ping():
-                    answers.append(event.response())
+                    self._answer = event.response()
                 case TextMessage():
-                    await self._refuse(frames, CloseReason.UNSUPPORTED_DATA, "a text frame; send binary frames")
+                    self._refuse(CloseReason.UNSUPPORTED_DATA, "a text frame; send binary frames")
                 case CloseConnection() if frames.state is ConnectionState.OPEN:  # so it is not the peer's
-                    await self._refuse(frames, CloseReason(event.code), event.reason or "a malformed frame")
+                    self._refuse(CloseReason(event.code), event.reason or "a malformed frame")
                 case CloseConnection():
-                    answers.append(event.response())
-                    self._ended = True
+                    self._answer, self._ended = event.response(), True
+            if self._ended:
+                return
         if self._allowance.is_large:
-            await self._refuse(
-                frames, CloseReason.MESSAGE_TOO_BIG, f"a frame of more than {FRAME_SIZE:,} bytes; cut it"
-            )
-        if self._allowance.is_spent:
-            await self._refuse(frames, CloseReason.POLICY_VIOLATION, "too many frames that carry next to nothing")
-        for answer in answers[-1:]:
-            await self._answer(frames, answer)
+            self._refuse(CloseReason.MESSAGE_TOO_BIG, f"a frame of more than {FRAME_SIZE:,} bytes; cut it")
+        elif self._allowance.is_spent:
+            self._refuse(CloseReason.POLICY_VIOLATION, "too many frames that carry next to nothing")
 
-    async def _refuse(self, frames: Connection, code: CloseReason, what: str) -> None:
-        await self._answer(frames, CloseConnection(code, what[:100]))
-        raise ForeignPeerError(f"the peer sent over its WebSocket what fsl-async does not take: {what}")
+    def _refuse(self, code: CloseReason, what: str) -> None:
+        self._answer, self._ended = CloseConnection(code, what[:100]), True
+        self._refusal = ForeignPeerError(f"the peer sent over its WebSocket what fsl-async does not take: {what}")
 
-    async def _answer(self, frames: Connection, answer: Event) -> None:
-        """Sends a few bytes, soon or not at all; where it was cut off, the stream is broken for sending."""
-        with trio.CancelScope(deadline=trio.current_time() + _PATIENCE, shield=not self._closed) as scope:
-            async with self._sending:
-                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                    await self._send(frames, answer)
-        if scope.cancelled_caught:
-            await trio.aclose_forcefully(self._stream)
+    async def _reply(self, frames: Connection) -> None:
+        """Sends the answer that is due, soon or not at all: whoever does not take it is gone."""
+        if self._answer is None or self._sending.locked() or self._owed:
+            return
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            answer, self._answer = self._framed(frames, self._answer), None
+            self._owed = answer[self._socket.send_now(answer) if self._socket else 0 :]
+            if self._owed:
+                with trio.CancelScope(deadline=trio.current_time() + _PATIENCE, shield=not self._closed):
+                    async with self._sending:
+                        await self._pay()
+                    return
+                await trio.aclose_forcefully(self._stream)
 
-    async def _send(self, frames: Connection, event: Event) -> None:
+    async def aclose(self) -> None:
+        """Says that the WebSocket ends, where that leaves soon, and closes the connection."""
+        is_first, self._closed = not self._closed, True
         try:
-            data = frames.send(event)
-        except ProtocolError as error:
-            raise trio.BrokenResourceError(f"the WebSocket has ended: {error}") from error
-        await self._stream.send_all(data)
+            if is_first and self._frames is not None:
+                self._answer = self._answer or CloseConnection(CloseReason.NORMAL_CLOSURE)
+                await self._reply(self._frames)
+        finally:
+            await self._stream.aclose()
 
 
 class _Allowance:
@@ -217,7 +278,7 @@ class AskingStream(WebSocketStream):
             await self._stream.send_all(handshake.send(self._request))
             answer = None
             while answer is None:
-                data = bytes(await self._stream.receive_some(_READ_SIZE))
+                data = await self._more()
                 if not data:
                     raise TurnedAwayError(
                         f"{self._address} closed the connection and did not answer: it is overloaded, or it limits how "
@@ -267,7 +328,7 @@ class AnsweringStream(WebSocketStream):
             handshake = WSConnection(ConnectionType.SERVER)
             request = None
             while request is None:
-                data = bytes(await self._stream.receive_some(_READ_SIZE))
+                data = await self._more()
                 if not data:
                     raise trio.BrokenResourceError("the peer left before it asked for a WebSocket")
                 try:
@@ -282,7 +343,9 @@ class AnsweringStream(WebSocketStream):
                 answer = handshake.send(AcceptConnection())
             except _BROKEN as error:
                 await self._reject(handshake, 400, str(error))
-            await self._stream.send_all(answer)
+            left = self._socket.send_now(answer) if self._socket else 0
+            if left < len(answer):
+                await self._stream.send_all(answer[left:])
             self._frames = handshake.connection
         assert self._frames is not None  # noqa: S101 - it is there once it was accepted
         return self._frames

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from transport.errors import ChannelClosedError, ConnectionLostError
-from transport.sockets import SocketStream
+from transport.sockets import PromptStream
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -31,7 +31,7 @@ class Wire:
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
-        self._socket = stream if isinstance(stream, SocketStream) else None
+        self._prompt = stream if isinstance(stream, PromptStream) else None
         self.steady: bool = getattr(stream, "steady", False)
         self.bytes_sent = 0
         self.bytes_received = 0
@@ -43,10 +43,10 @@ class Wire:
             ConnectionLostError: the connection is gone.
             ChannelClosedError: we closed it.
         """
-        if self._socket is None:
+        if self._prompt is None:
             return 0
         with _TRANSLATED:
-            sent = self._socket.send_now(data)
+            sent = self._prompt.send_now(data)
         self.bytes_sent += sent
         return sent
 
@@ -90,10 +90,10 @@ class Wire:
             ConnectionLostError: the connection is gone.
             ChannelClosedError: we closed it.
         """
-        if self._socket is None:
+        if self._prompt is None:
             return None
         with _TRANSLATED:
-            data = self._socket.receive_now(most)
+            data = self._prompt.receive_now(most)
         self.bytes_received += len(data or b"")
         return data
 
@@ -111,8 +111,8 @@ class Wire:
             ConnectionLostError: the connection is gone.
             ChannelClosedError: we closed it.
         """
-        if self._socket is not None:
-            self._socket.wake_at(needed)
+        if self._prompt is not None:
+            self._prompt.wake_at(needed)
         with _TRANSLATED:
             data = bytes(await self._stream.receive_some(most))
         self.bytes_received += len(data)

@@ -1,8 +1,9 @@
-"""Certificates for a cluster, as an operator makes them: an authority, and one certificate that it has signed."""
+"""Certificates, as an operator makes them: an authority, and one certificate that it has signed."""
 
 from __future__ import annotations
 
 import datetime
+from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
@@ -43,5 +44,8 @@ def _certificate(subject, issuer, signer, public_key, *, is_authority: bool) -> 
         .not_valid_before(now - DAY)
         .not_valid_after(now + DAY)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )

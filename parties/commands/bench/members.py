@@ -29,7 +29,7 @@ from parties.compute import ThreadLane
 from parties.identity.keys import Identity
 from parties.settings.task_file import Deployment
 from parties.watch import silent
-from transport import Kind, TcpTransport
+from transport import Kind, SocketTransport
 
 SPREAD = 2**12
 
@@ -86,7 +86,7 @@ class _Members:
             identity=identity,
             servers=self.deployment.identities,
             addresses=self.deployment.addresses,
-            transport=TcpTransport(),
+            transport=SocketTransport(),
             lane=self.lane,
             randomness=os.urandom,
             kind=Kind.LIVE,
