@@ -18,12 +18,14 @@ WORKERS ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))
 SPREAD := -n $(WORKERS) --dist worksteal
 # Left out of test-fast: kernels on every instruction set, browsers, sockets that wait, and many rounds in one test.
 LONG := tests/fsl_async/kernels/% tests/fsl_async/costs/% $(addprefix tests/fsl_async/test_,bin_count.py end_to_end.py \
-	model_numbers.py own_packages.py plain_union_rounds.py property_primitives.py) tests/fsl_async/privacy/test_sampler.py \
+	model_numbers.py own_packages.py plain_union_rounds.py property_primitives.py) \
+	tests/fsl_async/learning/test_without_torch.py tests/fsl_async/privacy/test_sampler.py \
 	$(addprefix tests/fsl_async/protocols/test_,transitions.py two_servers.py) $(addprefix tests/transport/test_,pace.py \
 	tampering.py) $(addprefix tests/parties/client/test_,bad_input.py blocking.py interrupted_calls.py reconnect.py) \
-	$(addprefix tests/parties/server/,clients/test_overload.py peer/test_link.py test_harmed_blobs.py test_restart.py \
-	test_server_rules.py) $(addprefix tests/parties/operator/test_,alerts.py log_under_load.py page.py) \
-	tests/parties/storage/test_sqlite_store.py
+	$(addprefix tests/parties/server/,clients/test_overload.py clients/test_silence.py peer/test_link.py \
+	test_harmed_blobs.py test_noise.py test_restart.py test_server_rules.py) \
+	$(addprefix tests/parties/operator/test_,alerts.py log_under_load.py page.py real_server.py) \
+	$(addprefix tests/parties/storage/test_,full_disk.py sqlite_store.py)
 FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_async/*/test_*.py tests/transport/test_*.py \
 	$(addprefix tests/parties/,$(addsuffix /test_*.py,client files identity operator server server/* settings storage))))
 

@@ -29,7 +29,14 @@ TESTED = {name.replace("_test.py", ".py") for name in TESTS}
 """Examples whose use is shown by a test among the examples."""
 
 
-@pytest.mark.parametrize("name", [name for name in names("*.py") if name not in {*TESTS, *TESTED}])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in NEEDS else [])  # a cluster is four processes of Dask
+        for name in names("*.py")
+        if name not in {*TESTS, *TESTED}
+    ],
+)
 def test_an_example_runs_and_says_something(name, capsys, monkeypatch):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name], reason=f"{name} needs it, and it is not installed")

@@ -112,7 +112,8 @@ def test_a_cluster_without_dask_is_refused_with_what_to_install(demo, monkeypatc
     assert "exact" not in out
 
 
-@pytest.mark.parametrize("transport", ["tcp", pytest.param("unix", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["tcp", "unix"])
 def test_a_small_demo_in_processes_is_exact_too(result, transport):
     """S0, S1 and both clients are processes of their own."""
     told = result("--clients", "2", "--rounds", "1", "--transport", transport)

@@ -77,6 +77,7 @@ def assert_sum(site: Deployed, *clients: str) -> None:
         np.testing.assert_array_equal(site.models(name)[-1], sum_of(*clients), err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_round_on_a_cluster_is_exact_and_everything_ends(site):
     give_cluster(site, "s0")
     workers = served(site, "s0")
