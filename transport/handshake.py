@@ -238,7 +238,8 @@ async def _challenge(wire: Wire, noise: HandshakeState) -> bytes:
     except ConnectionLostError as error:
         raise WrongServerKeyError(
             f"the server could not answer a challenge to the pinned key {noise.remote_static.hex()}: it holds another "
-            "key, or bytes were altered on the way; check the key and the address"
+            "key, or bytes were altered on the way. Check the address; where the server has new keys, take the file "
+            "that has them from its operator"
         ) from error
 
 

@@ -24,7 +24,7 @@ from fsl_async.errors import FslError, MisuseError, StorageError
 from parties.commands.preflight.files import own_keys
 from parties.commands.preflight.findings import Doubt, Finding, found, loaded
 from parties.compute import InlineLane
-from parties.deployment.blobs import blobs_owner
+from parties.deployment.blobs import blobs_owner, refuse_others_bulk
 from parties.deployment.server import open_store, server_setup
 from parties.files.disk import exists, refused
 from parties.files.toml import read_toml
@@ -292,6 +292,8 @@ async def _start(config: Path, file: ServerFile) -> str:
         try:
             lasting = LastingState(setup)
             await lasting.restore(store)
+            if file.blobs_folder is not None and exists(file.blobs_folder):
+                await refuse_others_bulk(FolderBlobs(file.blobs_folder), store)
             return await _next(store, lasting.progress.settled)
         finally:
             await store.aclose()

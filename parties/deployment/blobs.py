@@ -10,10 +10,12 @@ from typing import Final
 
 import trio
 
-from fsl_async.errors import MisuseError
+from fsl_async.errors import MisuseError, StorageError
 from parties.files.disk import exists
 from parties.files.toml import read_toml
+from parties.server.history import PastRounds, Progress
 from parties.server.storage import PAUSE
+from parties.server.store_layout import PROGRESS
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.settings.task_file import Deployment
@@ -21,7 +23,7 @@ from parties.storage.blobs.blobs import Blobs, BlobsAwayError
 from parties.storage.blobs.folder import FolderBlobs
 from parties.storage.blobs.memory import MemoryBlobs
 from parties.storage.mark import mark_path
-from parties.storage.store import DiskFullError
+from parties.storage.store import DiskFullError, Store, decode_stored
 
 _log = logging.getLogger("parties.deployment")
 
@@ -63,6 +65,24 @@ async def open_once(file: ServerFile, deployment: Deployment, *, create: bool = 
     if folder is None:
         return MemoryBlobs()
     return await FolderBlobs.open(folder, owner, create=create)
+
+
+async def refuse_others_bulk(blobs: Blobs, store: Store) -> None:
+    """Refuse bulk of rounds that this store has not begun: another store wrote it, and a start would erase it.
+
+    Raises:
+        StorageError: there is some.
+    """
+    stored = await store.keys(PROGRESS)
+    settled = decode_stored(await store.blob(PROGRESS), Progress, "the store's standing").settled if stored else 0
+    begun = settled + await PastRounds(store).has_begun(settled + 1)
+    numbers = [int(group.removeprefix("round-")) for group in await blobs.groups() if group.startswith("round-")]
+    if numbers and max(numbers) > begun:
+        raise StorageError(
+            f"{blobs.usage().where} has bulk of round {max(numbers)}, and the last round that this store has begun is "
+            f"{begun}: it is another store's bulk, which a start would erase. Put that store back; or put this bulk "
+            "aside as well, and begin anew on both servers, as docs/operations.md says"
+        )
 
 
 def warn_of_missing(file: ServerFile) -> None:

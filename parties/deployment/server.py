@@ -16,7 +16,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.server_rules import OwnRule
 from fsl_async.task import Task
 from parties.compute import ComputeLane, InlineLane, ThreadLane
-from parties.deployment.blobs import open_blobs, warn_of_missing
+from parties.deployment.blobs import open_blobs, refuse_others_bulk, warn_of_missing
 from parties.deployment.compute import engine_of
 from parties.deployment.transports import chosen_transport
 from parties.files.models import load_model
@@ -31,6 +31,7 @@ from parties.server.storage import PAUSE
 from parties.settings.party_file import RoundsTable, ServerFile
 from parties.settings.reading import OnDisk, StoreSetting
 from parties.settings.task_file import Deployment
+from parties.storage.blobs.blobs import Blobs
 from parties.storage.sqlite_store import SqliteStore
 from parties.storage.store import DiskFullError, MemoryStore, Store
 from parties.watch import Watch, silent
@@ -98,13 +99,17 @@ async def server_setup(
 async def _with_disks(setup: ServerSetup, file: ServerFile, deployment: Deployment) -> ServerSetup:
     """The same server with its store and its blobs, both opened, or neither."""
     await trio.to_thread.run_sync(warn_of_missing, file)
-    store = await open_store(file.store)
+    opened: list[Store | Blobs] = [store := await open_store(file.store)]
     try:
         engine = engine_of(file, deployment, setup.lane)
-        return replace(setup, store=store, engine=engine, blobs=await open_blobs(file, deployment))
+        opened.append(blobs := await open_blobs(file, deployment))
+        if isinstance(file.store, OnDisk):
+            await refuse_others_bulk(blobs, store)
+        return replace(setup, store=store, engine=engine, blobs=blobs)
     except BaseException:
         with trio.CancelScope(shield=True):
-            await store.aclose()
+            for one in opened:
+                await one.aclose()
         raise
 
 

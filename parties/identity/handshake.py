@@ -70,6 +70,11 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Raises:
             MisuseError: it is not one client's credentials.
         """
+        if len(payload) == DIGEST_BYTES:
+            raise MisuseError(
+                "a server of the task comes with a key that is not the other server's in the task file here: give both "
+                "servers the same task file, and start each with the keys in it"
+            )
         try:
             plain = msgpack.unpackb(
                 payload, max_str_len=256, max_bin_len=64, max_array_len=0, max_map_len=8, max_ext_len=0

@@ -151,7 +151,7 @@ class Identity:
         if path.suffix == ".pub":
             secret = path.with_suffix(".key")
             raise MisuseError(f"{path} has public keys, which others are given; the secret file is needed, as {secret}")
-        table = parse_toml(read_private(path, "make one with `fsl-async keygen`"), str(path))
+        table = parse_toml(read_private(path, _LOST), str(path))
         name = check_name(table.get("name"), str(path))
         if "statement_secret" in table and "noise_secret" not in table:
             raise MisuseError(
@@ -163,6 +163,9 @@ class Identity:
 
 _SECRETS = ("channel_secret", "statement_secret", "noise_secret")
 """The fields of an identity that are secret, as they are called in its file."""
+
+
+_LOST = "put its copy back; if there is none, make one with `fsl-async keygen`, as docs/operations.md says"
 
 
 def key_prefix(key: bytes) -> str:

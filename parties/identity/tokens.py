@@ -131,7 +131,10 @@ def _read(path: Path, task: bytes) -> dict[str, list[str]]:
     try:
         table = parse_toml(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
-        raise MisuseError(f"{path} cannot be read: {error.strerror}; make one with `fsl-async enrol`") from error
+        raise MisuseError(
+            f"{path} cannot be read: {error.strerror}; copy the other server's, which is the same, or make one with "
+            "`fsl-async enrol`"
+        ) from error
     except UnicodeDecodeError as error:
         raise MisuseError(f"{path} is not TOML: {error}") from error
     if set(table) != {"task", *SERVERS} or not _are_digests([table["task"]]):

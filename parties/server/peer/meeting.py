@@ -156,6 +156,9 @@ class PeerDialling:
         except LASTING as error:
             self._agreement.cannot_meet(f"{setup.peer_name} cannot be met: {error}")
             raise
+        except RefusedError as error:
+            self._agreement.cannot_meet(f"{setup.peer_name} refuses the link: {error.reason}")
+            raise
 
     async def dial_patiently(self) -> Channel:
         """Dial a peer that may begin to serve this task later.
@@ -168,9 +171,6 @@ class PeerDialling:
         except MisuseError as error:
             self._agreement.cannot_meet(f"{error}; {self._setup.name} waits until it does")
             raise ChannelError(str(error)) from error
-        except RefusedError as error:
-            self._agreement.cannot_meet(f"{self._setup.peer_name} refuses the link: {error.reason}")
-            raise
 
 
 def other_task(setup: ServerSetup, payload: bytes) -> str:

@@ -83,7 +83,8 @@ def check_owner(folder: Path, owner: bytes, create: bool) -> None:
         sync_folder(folder)
     if path.read_bytes() != owner:
         raise StorageError(
-            f"{folder} holds the blobs of another server, or of another task; give every server a folder of its own"
+            f"{folder} holds the blobs of another server, or of another task; give every server a folder of its own, "
+            "and a new one after its keys were replaced"
         )
 
 

@@ -117,6 +117,16 @@ def another_mark(folder: Path, identity: bool = False, by: int = 0) -> None:
     write_mark(folder / "S0.sqlite", type(mark)(bytes(16) if identity else mark.identity, mark.transactions + by))
 
 
+def bulk_of(folder: Path, number: int) -> None:
+    """A blob of that round, as if another store had put it."""
+    (place := folder / "S0.blobs" / f"round-{number:08}").mkdir(exist_ok=True)
+    (place / "parts,ben,submit-0,5f").write_bytes(b"bulk")
+
+
+def gone(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def new_keys(folder: Path) -> None:
     (folder / "S0.key").unlink()
     Identity.generate("S0").save(folder / "S0.key")
@@ -131,8 +141,22 @@ CASES: dict[str, tuple[Damage, dict[str, str]]] = {
     "no store": (lambda f, u: (f / "S0.sqlite").unlink(), {"start": "the store is missing", "store": "is missing"}),
     "no mark": (lambda f, u: (f / "S0.sqlite.mark").unlink(), {"start": "has no mark", "mark": "only you know"}),
     "no store, no mark": (
-        lambda f, u: [(f / "S0.sqlite").unlink(), (f / "S0.sqlite.mark").unlink()],
+        lambda f, u: [(f / "S0.sqlite").unlink(), (f / "S0.sqlite.mark").unlink(), shutil.rmtree(f / "S0.blobs")],
         {"start": "it starts, and opens round 1", "store": "a start makes it", "mark": "none"},
+    ),
+    "a new store beside the bulk of the one before": (
+        lambda f, u: [(f / "S0.sqlite").unlink(), (f / "S0.sqlite.mark").unlink(), bulk_of(f, 2)],
+        {"start": "has bulk of round 2, and the last round that this store has begun is 0"},
+    ),
+    "the bulk of a later store": (
+        lambda f, u: bulk_of(f, 3),
+        {"start": "has bulk of round 3, and the last round that this store has begun is 2: it is another store's bulk"},
+    ),
+    "no tokens": (
+        lambda f, u: (f / "S0.toml").write_text(
+            'enrolment = "token"\ntokens = "t.toml"\n' + (f / "S0.toml").read_text()
+        ),
+        {"start": "t.toml cannot be read: No such file or directory; copy the other server's, which is the same, or"},
     ),
     "an older copy in its place": (lambda f, u: put(f, u, "old-copy.sqlite"), {"start": "is a copy made by"}),
     "an older copy beside it": (
@@ -144,7 +168,7 @@ CASES: dict[str, tuple[Damage, dict[str, str]]] = {
         {"start": GOES_ON, "copies": "the server has done nothing since"},
     ),
     "a copy without a mark": (
-        lambda f, u: [copy(f / "S0.sqlite", f / "new.sqlite"), [path.unlink() for path in f.glob("S0.sqlite*")]],
+        lambda f, u: [copy(f / "S0.sqlite", f / "new.sqlite"), [gone(path) for path in f.glob("S0.[sb]*")]],
         {"start": "it starts, and opens round 1", "copies": "only you know whether the server has run since"},
     ),
     "a store without its log": (
@@ -216,7 +240,10 @@ CASES: dict[str, tuple[Damage, dict[str, str]]] = {
     "another task": (lambda f, u: another_task(f), {"start": "belongs to another task", "blobs": "of another task"}),
     "a broken task file": (lambda f, u: (f / "task.toml").write_text("[task"), {"task": "task.toml"}),
     "a broken file": (lambda f, u: (f / "S0.toml").write_text("server = 0\nlistne = 1\n"), {"configuration": "listne"}),
-    "no keys": (lambda f, u: (f / "S0.key").unlink(), {"start": "S0.key", "keys": "S0.key"}),
+    "no keys": (
+        lambda f, u: (f / "S0.key").unlink(),
+        {"start": "S0.key", "keys": "S0.key cannot be read: No such file or directory; put its copy back"},
+    ),
     "S1's keys": (lambda f, u: put(f, u, "S1.key", "S0.key"), {"start": "S0.key", "keys": "S0.key"}),
     "new keys": (lambda f, u: new_keys(f), {"start": "does not hold the keys", "keys": "does not hold the keys"}),
     "keys for all to read": (lambda f, u: (f / "S0.key").chmod(0o644), {"start": "chmod", "keys": "chmod"}),

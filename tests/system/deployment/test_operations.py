@@ -354,6 +354,12 @@ def _(site: Terminals) -> None:
     carry_out(site, "A server's key is compromised")
 
 
+@scenario("A key is lost")
+def _(site: Terminals) -> None:
+    site.type("s0", "rm s0.key")
+    carry_out(site, "A key is lost")
+
+
 @scenario("A store is damaged")
 def _(site: Terminals) -> None:
     """A bit of the model has flipped."""
