@@ -34,14 +34,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def a_round(folder: Path, before: Model, key: str = "anna.key") -> Model:
-    """Both clients take part and are counted; returns the model that both servers have then, with the exact sum in it."""
+    """Both clients take part and are counted; returns the model of both servers then, with the exact sum in it."""
     async with servers_of(folder / "S0.toml", folder / "S1.toml") as servers:
-        async with connect(folder / "task.toml", folder / key) as anna:
-            async with connect(folder / "task.toml", folder / "ben.key") as ben:
-                await anna.submit(Basket("anna").update, wait=True)
-                await ben.submit(Basket("ben").update, wait=True)
-                assert (await anna.outcome()).counted
-                assert (await ben.outcome()).counted
+        anna, ben = (connect(folder / "task.toml", folder / file) for file in (key, "ben.key"))
+        async with anna as first, ben as second:
+            await first.submit(Basket("anna").update, wait=True)
+            await second.submit(Basket("ben").update, wait=True)
+            assert (await first.outcome()).counted
+            assert (await second.outcome()).counted
         for server in servers:
             for block, total in plain_sum(["anna", "ben"]).items():
                 np.testing.assert_array_equal(server.model[block], (before[block] + total).astype(np.float32))
@@ -111,7 +111,7 @@ def test_keys_are_replaced_and_both_servers_begin_anew(server, folder, in_proces
 
 
 async def clients_are_told(folder: Path, server: int) -> None:
-    """One that has the old file hears of new keys and takes no part; one with an old state hears that rounds are lost."""
+    """One that has the old file hears of new keys; one that has an old state, that its round is lost."""
     async with servers_of(folder / "S0.toml", folder / "S1.toml"):
         with pytest.raises(WrongServerKeyError, match=f"S{server}.*where the server has new keys, take the file"):
             async with connect(folder / "task.old.toml", folder / "anna-2.key", state=None, patience=0) as anna:
