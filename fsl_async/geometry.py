@@ -166,18 +166,18 @@ def geometry_of(task: TaskFields, block: Sparse) -> Geometry:
 
 
 def _positions_per_leaf(task: TaskFields, block: Sparse, bins: int) -> int:
-    """2^ν minimising (d - ν)·128 + 2^ν·τ·l among leaves that one cipher block converts; the larger on a tie.
+    """2^ν minimising (d - ν)·128 + 2^ν·τ·l, the larger on a tie (docs/adr/0037).
 
-    1 in a verified task, because a proof and the tag of an answer are about leaves, and with fixed selection, because
-    one tree takes many hints.
+    1 in a verified task, because a proof and the tag of an answer are about leaves, with fixed selection, because
+    one tree takes many hints, and where two rows do not fit one cipher block: there tags are worth more than the walk.
     Where rounds only serve retrievals, a hint has one bit for each row, whatever the row's width.
     """
-    if task.security == "verified" or task.selection == "fixed":
-        return 1
     row_bits = 1 if task.protocol == "psr" else block.width * task.ring.bits
+    if task.security == "verified" or task.selection == "fixed" or 2 * row_bits > 128:
+        return 1
 
     def cost(positions: int) -> int:
         leaves = -(-block.rows // (bins * positions))
         return (leaves - 1).bit_length() * 128 + positions * row_bits
 
-    return min((4, 2, 1), key=lambda p: cost(p) if p == 1 or p * row_bits <= 128 else 2**62)
+    return min((4, 2, 1), key=cost)

@@ -72,7 +72,7 @@ def test_a_leaf_covers_as_many_rows_as_makes_the_least_to_send(block: Sparse, bi
         depth = math.ceil(math.log2(math.ceil(block.rows / (bins * positions))))
         return 128 * depth + positions * row_bits
 
-    allowed = [positions for positions in (1, 2, 4) if positions * row_bits <= 128 or positions == 1]
+    allowed = (1, 2, 4) if 2 * row_bits <= 128 else (1,)
     best = min(map(bits_to_send, allowed))
     assert geometry_of_block(block, bits).bins.positions == max(
         positions for positions in allowed if bits_to_send(positions) == best
@@ -81,7 +81,7 @@ def test_a_leaf_covers_as_many_rows_as_makes_the_least_to_send(block: Sparse, bi
 
 @pytest.mark.parametrize(
     ("bits", "width", "positions"),
-    [(32, 1, 4), (64, 1, 2), (128, 1, 1), (32, 2, 2), (64, 2, 1), (32, 3, 1), (32, 18, 1)],
+    [(32, 1, 4), (64, 1, 4), (128, 1, 1), (32, 2, 4), (64, 2, 1), (32, 3, 1), (32, 18, 1)],
 )
 def test_leaves_of_small_rows_end_early(bits: int, width: int, positions: int) -> None:
     block = Sparse("a", rows=2**16, select=100, width=width)

@@ -198,8 +198,10 @@ class Block:
         if self.plain or task["security"] == "verified" or task["selection"] == "fixed":
             return 1
         bits = 1 if self._round.protocol == "psr" else bits
+        if 2 * bits > 128:
+            return 1
         costs = {p: (-(-self.rows // (bins * p)) - 1).bit_length() * 128 + p * bits for p in (4, 2, 1)}
-        return min((p for p in costs if p == 1 or p * bits <= 128), key=costs.__getitem__)
+        return min(costs, key=costs.__getitem__)
 
     @property
     def authenticated(self) -> bool:
