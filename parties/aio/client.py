@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -80,9 +80,16 @@ class Client:
         """See `parties.Client.retrieve`."""
         return await self._call(lambda client: client.retrieve(rows, wait=wait))
 
-    async def submit(self, updates: Mapping[str, Any], *, wait: bool = False, again: bool = False) -> SubmissionReceipt:
+    async def submit(
+        self,
+        updates: Mapping[str, Any],
+        *,
+        wait: bool = False,
+        again: bool = False,
+        late: Literal["next"] | None = None,
+    ) -> SubmissionReceipt:
         """See `parties.Client.submit`."""
-        return await self._call(lambda client: client.submit(updates, wait=wait, again=again))
+        return await self._call(lambda client: client.submit(updates, wait=wait, again=again, late=late))
 
     def taking_part(self) -> AbstractAsyncContextManager[None]:
         """See `parties.Client.taking_part`."""

@@ -191,16 +191,8 @@ class Actor:
         match request:
             case inbox.Retrieve():
                 return await self._retrieve_in_round(request)
-            case inbox.Submit(sparse=sparse, dense=dense, wait=wait, again=again):
-                mark = update_mark(self.setup.identity, "ssa", sparse, dense)
-                doubt = self.participation.doubts.get(mark, 0)
-                if doubt and not again and not is_nothing(sparse, dense):
-                    raise StillInDoubtError(doubt)
-                if not isinstance(self.participation.submission, Pending):  # one that is may be given back
-                    check_budget(self.setup.task, self.participation.charged)
-                async with self._in_round(SUBMITTING, wait=wait) as config:
-                    refuse_fractions(config, sparse, dense)
-                    return await self.submitter.submit(config, sparse, dense, mark)
+            case inbox.Submit():
+                return await self._submit(request)
             case inbox.Abstain():
                 return await self._abstain()
             case inbox.Unite(rows=rows, wait=wait):
@@ -251,6 +243,26 @@ class Actor:
         if any(isinstance(config.task.block(name), Sparse) for name in whole):
             self.participation.have_all_rows()
         return arrays
+
+    async def _submit(self, request: inbox.Submit) -> SubmissionReceipt:
+        """Submit in the open round; what may be late, in the next one where it is signed that it counts in none."""
+        sparse, dense, tried = request.sparse, request.dense, -1
+        mark = update_mark(self.setup.identity, "ssa", sparse, dense)
+        doubt = self.participation.doubts.get(mark, 0)
+        if doubt and not request.again and not is_nothing(sparse, dense):
+            raise StillInDoubtError(doubt)
+        while True:
+            if not isinstance(self.participation.submission, Pending):  # one that is may be given back
+                check_budget(self.setup.task, self.participation.charged)
+            try:
+                async with self._in_round(SUBMITTING, wait=request.wait) as config:
+                    refuse_fractions(config, sparse, dense)
+                    return await self.submitter.submit(config, sparse, dense, mark)
+            except RoundClosedError:
+                last = self.participation.last_round
+                if not request.late or last is None or last.number <= tried:
+                    raise
+                tried = last.number
 
     async def _unite(self, config: RoundConfig, wanted: RowsByBlock) -> SubmissionReceipt:
         draw = self.setup.randomness

@@ -68,6 +68,22 @@ def encoded_updates(task: Task, updates: Mapping[str, Any]) -> tuple[dict[int, S
     return sparse, dense
 
 
+def check_late(task: Task, late: str | None) -> None:
+    """Check that a late update may be in the next round.
+
+    Raises:
+        MisuseError: the task does not allow it, or it is another word.
+    """
+    if late not in (None, "next"):
+        raise MisuseError(f'late: "next" or None expected, got {late!r}')
+    if late and task.updates != "any":
+        raise MisuseError(
+            'late="next" needs a task with updates="any": in this one an update shares its tree with the retrieval of '
+            "its round. Where `submit` raises RoundClosedError, call `retrieve` for the same rows, which is then in the "
+            "next round, and `submit` the same update there"
+        )
+
+
 def refuse_fractions(config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]) -> None:
     """Check that blocks of integers get whole numbers only, because their sum has no place for a fraction.
 

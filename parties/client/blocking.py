@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -59,10 +59,16 @@ class BlockingClient(Blocking[Client]):
         return self._calls.call(lambda client: client.retrieve(rows, wait=wait), timeout)
 
     def submit(
-        self, updates: Mapping[str, Any], *, wait: bool = False, again: bool = False, timeout: float = FOR_EVER
+        self,
+        updates: Mapping[str, Any],
+        *,
+        wait: bool = False,
+        again: bool = False,
+        late: Literal["next"] | None = None,
+        timeout: float = FOR_EVER,
     ) -> SubmissionReceipt:
         """See `Client.submit`."""
-        return self._calls.call(lambda client: client.submit(updates, wait=wait, again=again), timeout)
+        return self._calls.call(lambda client: client.submit(updates, wait=wait, again=again, late=late), timeout)
 
     def taking_part(self) -> AbstractContextManager[None]:
         """See `Client.taking_part`."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ from fsl_async.task import ProtocolName
 from parties.client import inbox
 from parties.client.abstaining import taking_part
 from parties.client.actor import Actor, mark_of_rows
-from parties.client.arguments import Rows, encoded_updates, wanted_rows
+from parties.client.arguments import Rows, check_late, encoded_updates, wanted_rows
 from parties.client.inbox import Asking, ResultT
 from parties.client.outcomes import privacy_spent
 from parties.client.setup import ClientSetup
@@ -220,7 +220,14 @@ class Client:
         wanted, whole = wanted_rows(self.task, rows)
         return await self._ask(inbox.Retrieve(wanted, whole, wait))
 
-    async def submit(self, updates: Mapping[str, Any], *, wait: bool = False, again: bool = False) -> SubmissionReceipt:
+    async def submit(
+        self,
+        updates: Mapping[str, Any],
+        *,
+        wait: bool = False,
+        again: bool = False,
+        late: Literal["next"] | None = None,
+    ) -> SubmissionReceipt:
         """Add updates to the round's sum; the only submission of this client in this round.
 
         If an error's `in_doubt` is a round's number, a byte of the submission may have left, and the submission may
@@ -238,6 +245,8 @@ class Client:
                 are floats or integers, both numbers, or `RingIntegers`. Blocks left out are submitted as zeros.
             wait: where this client has submitted to the round that is open, wait for the next one.
             again: send it although an update with exactly these values is in doubt, or in a sum that was refused.
+            late: "next" brings the update into the next round, with trees of its own, where the round has closed in
+                which its rows were retrieved; the receipt says which round it is in. Needs `updates="any"`.
 
         Returns:
             Both servers' receipts. With them the submission counts, unless `outcome` says otherwise. Rows that found no
@@ -246,7 +255,8 @@ class Client:
 
         Raises:
             MisuseError: a block, row or value is not what the task allows, this client has submitted to the open round,
-                or a submission to it is pending (see `resume`); nothing was sent.
+                or a submission to it is pending (see `resume`); or late="next" is not for this task, and the message
+                says by which calls to go on. Nothing was sent.
             StillInDoubtError: an update with exactly these values may be in a sum already; nothing was sent.
             BoundExceededError: the update is longer than the task's `bound`; nothing was sent. Submit it in the same
                 round, scaled down as `fsl_async.learning.clipped` does.
@@ -265,8 +275,9 @@ class Client:
             StorageError: the submission could not be stored; nothing was sent.
         """
         self._refuse_without_updates()
+        check_late(self.task, late)
         sparse, dense = encoded_updates(self.task, updates)
-        return await self._ask(inbox.Submit(sparse, dense, wait, again))
+        return await self._ask(inbox.Submit(sparse, dense, wait, again, late is not None))
 
     def taking_part(self) -> AbstractAsyncContextManager[None]:
         """Take part in a round whatever happens: where its block submits nothing, zeros are submitted.

@@ -46,6 +46,7 @@ class Submit(Asking[SubmissionReceipt]):
     dense: Mapping[int, Elements] = field(repr=False)
     wait: bool
     again: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True)
