@@ -79,8 +79,8 @@ def check_late(task: Task, late: str | None) -> None:
     if late and task.updates != "any":
         raise MisuseError(
             'late="next" needs a task with updates="any": in this one an update shares its tree with the retrieval of '
-            "its round. Where `submit` raises RoundClosedError, call `retrieve` for the same rows, which is then in the "
-            "next round, and `submit` the same update there"
+            "its round. Where `submit` raises RoundClosedError, call `retrieve` for the same rows, then in the next "
+            "round, and `submit` the same update there"
         )
 
 
