@@ -1,7 +1,5 @@
 """What all tests share: interrupts that are heard, one terminal, reproducible examples, and a few rings."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

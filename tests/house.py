@@ -3,8 +3,6 @@
 A ceiling is lowered with what goes. What a feature adds, it pays for somewhere else.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """Documents keep up with the code: generated pages, and what sources and pages cite."""
 
-from __future__ import annotations
-
 import ast
 import re
 import runpy

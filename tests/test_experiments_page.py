@@ -1,7 +1,5 @@
 """The page docs/experiments.md says what happens: its programs are run, one after the other."""
 
-from __future__ import annotations
-
 import json
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """docs/extending.md: what it shows works. Parties over the page's transport: tests/parties/deployment."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The pages docs/learning.md, docs/from-fedavg.md and docs/bounds.md say what happens: their programs are run."""
 
-from __future__ import annotations
-
 import re
 from types import ModuleType
 

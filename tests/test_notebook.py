@@ -1,7 +1,5 @@
 """The notebooks among the examples run from top to bottom, in kernels of their own, as their readers would run them."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """The programs of the pages pass a type checker, as those do that their readers make of them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

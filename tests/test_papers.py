@@ -1,7 +1,5 @@
 """The files at the top that an open project needs: true, complete, and checked by what reads them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The names that the packages export: each is found, listed once, and the same to a type checker as to a program."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

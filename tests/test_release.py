@@ -1,7 +1,5 @@
 """A release: made twice alike, refused where it is none, and checked word for word as docs/releases.md says."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

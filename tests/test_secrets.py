@@ -1,7 +1,5 @@
 """No secret shows when something that holds it is printed: every dataclass and struct of the program is looked at."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """The page docs/server-rules.md says what happens: its programs are run, one after the other, and so is the example."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """Every command that a page shows is executed by a test, or listed here with the reason why it is not."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The suite itself: an interrupt reaches it however it was started, and no test may hang without end."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """The tutorials work as they are written: every block is executed, and prints what the page says."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import inspect

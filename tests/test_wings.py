@@ -1,7 +1,5 @@
 """What a client, a server and the command line load: the core, and no wing of it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The connection of docs/wire-vectors.json: a server and a channel of ours send it, and so does the page's client."""
 
-from __future__ import annotations
-
 import numpy as np
 import trio
 

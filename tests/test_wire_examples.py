@@ -1,7 +1,5 @@
 """Rounds of docs/wire-vectors.json beyond the simplest: positions of trees, answers, sessions, bounds and unions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgpack

@@ -1,7 +1,5 @@
 """docs/wire and its examples: the library makes them again, and decoders written from the page alone read them."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import re

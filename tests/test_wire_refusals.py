@@ -1,7 +1,5 @@
 """docs/wire-refusals.json: the pages name every rule that is broken there, and our own parties refuse every case."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

@@ -1,7 +1,5 @@
 """A round of docs/wire-vectors.json, read as docs/wire says: rows in bins, trees, hints, proofs and sums."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

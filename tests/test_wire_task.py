@@ -1,7 +1,5 @@
 """A task's canonical bytes, made from the tables of docs/wire/task.md alone; and the tables against the code."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, NamedTuple

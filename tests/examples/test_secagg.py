@@ -1,7 +1,5 @@
 """The comparison with SecAgg+: our side on small sizes, and the page that is made of the figures."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

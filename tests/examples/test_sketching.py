@@ -1,7 +1,5 @@
 """The sketch over a prime field: tiny fields whole, honest and cheating clients, servers that shift a share."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rounds aligned on a union whose clients prove a bound, with trees and plainly: what is added is what is bounded."""
 
-from __future__ import annotations
-
 from contextlib import AsyncExitStack
 from typing import Any, Literal
 

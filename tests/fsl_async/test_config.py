@@ -1,7 +1,5 @@
 """A round's configuration: one canonical value, hostile bytes, keys, and the model it speaks of."""
 
-from __future__ import annotations
-
 import gc
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """One hash: BLAKE2b of the parts behind their lengths, and in a long part's place its BLAKE3 digest."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

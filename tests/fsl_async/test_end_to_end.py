@@ -3,8 +3,6 @@
 Every message, handshake and record is the deployed one. A failure's seed is in the test's name.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import suppress

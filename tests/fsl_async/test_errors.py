@@ -1,7 +1,5 @@
 """Errors that leave their process, as a pool of processes hands them on by pickling; and errors out of their groups."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

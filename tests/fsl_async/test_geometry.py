@@ -1,7 +1,5 @@
 """Shapes and sizes against the formulae of the design, worked out here once more from the task's numbers alone."""
 
-from __future__ import annotations
-
 import math
 import random
 

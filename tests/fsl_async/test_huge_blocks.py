@@ -1,7 +1,5 @@
 """Row numbers, places and leaves from 2^31 up to 2^32, where a signed word of 32 bits would be negative."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

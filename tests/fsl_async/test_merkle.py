@@ -1,7 +1,5 @@
 """Trees over lists of clients, against a tree that is made by the book: every client, every length, every lie."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """What a task can learn of a model, sums added to it, against Python's integers, and what clients may submit."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

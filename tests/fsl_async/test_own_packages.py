@@ -1,7 +1,5 @@
 """Projects with a `transport` or a `parties` of their own: what works there, and what is said where nothing can."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

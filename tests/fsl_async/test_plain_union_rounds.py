@@ -1,7 +1,5 @@
 """Small unions move plainly: exact sums, the same calls, bytes that tell nothing, and what is refused."""
 
-from __future__ import annotations
-
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, Literal

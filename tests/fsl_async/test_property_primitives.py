@@ -4,8 +4,6 @@ The primitives are driven without channels; `test_end_to_end` does the same with
 the test's name.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

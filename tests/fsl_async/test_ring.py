@@ -1,7 +1,5 @@
 """Ring elements against Python's integers and fractions."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 

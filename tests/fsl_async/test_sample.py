@@ -1,7 +1,5 @@
 """Who is drawn of those that asked: how many, and each with the same chance."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

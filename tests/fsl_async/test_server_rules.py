@@ -1,7 +1,5 @@
 """A task says what servers do with a sum; contradictions are refused where they are written."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

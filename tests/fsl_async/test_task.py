@@ -1,7 +1,5 @@
 """Tasks: what is refused and how it is said, and canonical bytes that never change by accident."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgpack

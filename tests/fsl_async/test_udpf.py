@@ -1,7 +1,5 @@
 """The updatable distributed point function: correctness, what a single key shows, and every refusal."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

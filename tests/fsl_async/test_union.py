@@ -1,7 +1,5 @@
 """Unions on the wire, and the tasks of the rounds that find them and use them."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Verified trees: a client that sends anything but point functions is left out, and the sum of the others is exact."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from typing import Any

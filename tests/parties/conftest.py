@@ -1,7 +1,5 @@
 """Commands that the tests run in their own process, and a town for clients that are not on trio."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A first use of the kernels says why it takes long: to the logger, to a person on stderr, and to nobody twice."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os

@@ -1,7 +1,5 @@
 """Threads that several lanes share: what one brings at once does not keep another waiting."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Events that occur more than once."""
 
-from __future__ import annotations
-
 import trio
 
 from parties.concurrency import RecurringEvent

@@ -1,7 +1,5 @@
 """`import parties` is quick: its names are found when they are used, and nothing heavy is loaded before."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

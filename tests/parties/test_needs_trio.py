@@ -1,7 +1,5 @@
 """What needs trio names the right front when it is called on an asyncio loop, in no loop, or with the wrong word."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a round's end looks like when it is printed: one line, whatever it holds."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fsl_async import Dense, Ring, Sparse, Task

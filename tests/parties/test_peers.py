@@ -1,7 +1,5 @@
 """Conversations between two parties: who is let in, what ends a conversation, and what ends the party."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """A thread with a loop of its own: where it cannot be, and where it is not, its callers are told."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """One client, two servers and a bound: what each holds, and what cheats can send."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """Many small cases in one test: hundreds of generated ones cost more as tests of their own than they take to run."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

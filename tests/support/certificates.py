@@ -1,7 +1,5 @@
 """Certificates, as an operator makes them: an authority, and one certificate that it has signed."""
 
-from __future__ import annotations
-
 import datetime
 from ipaddress import ip_address
 from pathlib import Path

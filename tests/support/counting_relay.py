@@ -1,7 +1,5 @@
 """A TCP relay that counts what passes it: before a process's only port, all that the process is sent and sends."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

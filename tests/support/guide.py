@@ -1,7 +1,5 @@
 """Pages as the tests read them: their fenced blocks, by language, the files among them, and the commands they show."""
 
-from __future__ import annotations
-
 import re
 
 from tests import ROOT

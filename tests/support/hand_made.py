@@ -1,7 +1,5 @@
 """Requests made by hand, and sent to one server alone: what a client can do that does not keep to the rules."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

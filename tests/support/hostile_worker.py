@@ -4,8 +4,6 @@ The code says, to a TCP port at TELL, in which process it runs, and what it read
 "hello" with such an object, and fails at everything else with an exception that is one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 

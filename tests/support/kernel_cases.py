@@ -1,7 +1,5 @@
 """Trees of one client on two servers, for the tests of the kernels."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

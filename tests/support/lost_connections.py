@@ -1,7 +1,5 @@
 """Connections that are lost at a chosen message, and the round that goes on beside the client who lost them."""
 
-from __future__ import annotations
-
 import trio
 
 from fsl_async.wire.messages import Message

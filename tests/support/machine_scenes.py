@@ -1,7 +1,5 @@
 """Every state and event of every protocol machine, reached the way parties reach them, for the tests of the tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

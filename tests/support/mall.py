@@ -1,7 +1,5 @@
 """Two servers with several tasks each, over one memory network: what tests of servers with several tasks share."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field, replace
 from typing import Any

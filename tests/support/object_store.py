@@ -1,7 +1,5 @@
 """An object store that speaks S3, as a process on this host: a fixture, and what its clients say of themselves."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

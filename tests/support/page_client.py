@@ -8,8 +8,6 @@ with client:
     client.outcome()
 """
 
-from __future__ import annotations
-
 import random
 import socket
 import warnings

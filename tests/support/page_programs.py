@@ -1,7 +1,5 @@
 """The Python programs of a page, run one after the other, as its reader would run them."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from pathlib import Path

@@ -3,8 +3,6 @@
 Sums are Python integers, rounding is that of exact fractions; nothing here is shared with the package but the task.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction

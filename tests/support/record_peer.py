@@ -1,7 +1,5 @@
 """A client that makes its records itself: it sends what it likes, when it likes, and may vanish without a CLOSE."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Self

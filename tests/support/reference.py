@@ -4,8 +4,6 @@ A block is a Python integer of 128 bits whose lowest byte is the first byte of A
 control bit. Nothing here is shared with the package. Sections are those of the design.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 

@@ -4,8 +4,6 @@ Weights are signed integers, shares words from 0 to 2^l - 1. Polynomials are int
 library never does that. Nothing is shared with the package.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, isqrt, log2, prod, sqrt

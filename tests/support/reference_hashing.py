@@ -1,7 +1,5 @@
 """Slow, obvious oracles for the kernels that permute, place, select and fold."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

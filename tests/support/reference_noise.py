@@ -1,7 +1,5 @@
 """The discrete Gaussian's law."""
 
-from __future__ import annotations
-
 import math
 
 

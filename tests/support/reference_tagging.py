@@ -4,8 +4,6 @@ A polynomial over GF(2) is a Python integer whose bit i is the coefficient of x^
 package.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 MODULUS = 1 << 64 | 1 << 4 | 1 << 3 | 1 << 1 | 1

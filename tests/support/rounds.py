@@ -1,7 +1,5 @@
 """A round on both servers by the primitives alone: no channels, no actors, and tasks drawn at random to try them on."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

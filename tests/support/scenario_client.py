@@ -3,8 +3,6 @@
 It reads what to do from FOLDER/NAME.json, a list of rounds, and prints what came of it, one JSON line for each round.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A little shop: the task, the parties and the ways to meddle with them that the tests of the parties share."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

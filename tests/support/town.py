@@ -1,7 +1,5 @@
 """Two servers over TCP in a thread of their own, and the files with which clients, in whatever process, reach them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

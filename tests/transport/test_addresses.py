@@ -1,7 +1,5 @@
 """Addresses that are none: refused by name, on either way."""
 
-from __future__ import annotations
-
 import pytest
 import trio
 

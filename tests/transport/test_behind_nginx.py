@@ -1,7 +1,5 @@
 """A channel through a real nginx, with the configuration of docs/deploy.md."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

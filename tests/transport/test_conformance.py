@@ -1,7 +1,5 @@
 """The suite for transports notices what a transport does wrong: each of these breaks one rule."""
 
-from __future__ import annotations
-
 from collections import deque
 from contextlib import suppress
 

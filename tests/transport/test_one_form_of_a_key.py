@@ -1,7 +1,5 @@
 """A static key has one form: another one for the same secret is refused wherever a key comes from."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from pathlib import Path

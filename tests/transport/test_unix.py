@@ -1,7 +1,5 @@
 """Unix-domain sockets: their addresses, what lies in their place, and who is counted."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import socket

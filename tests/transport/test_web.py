@@ -1,7 +1,5 @@
 """WebSockets: what is refused on either side, proxies, TLS. That channels work over them, `test_transports` says."""
 
-from __future__ import annotations
-
 import random
 import struct
 from contextlib import aclosing, asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """The page's client in Node: the wire's examples, what it must refuse, and rounds that are exact in every variant."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

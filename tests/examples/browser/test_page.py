@@ -1,7 +1,5 @@
 """The page in a real browser, beside clients in Python: its round is exact, and what it cannot do it says."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

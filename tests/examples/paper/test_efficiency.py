@@ -1,7 +1,5 @@
 """The cells of parameters, seconds and bytes, each of a size that takes moments."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page of the committed results is the committed page."""
 
-from __future__ import annotations
-
 import pytest
 
 from examples.paper.page import PICTURES, draw, text

@@ -1,7 +1,5 @@
 """A run that was killed goes on where it was; what is damaged or of other parameters is not taken for a result."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Updates beyond the bound, proofs of something else, and messages of a server that lies: none is accepted."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

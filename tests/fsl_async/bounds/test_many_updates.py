@@ -1,7 +1,5 @@
 """Chance has no say: of very many updates, those within the bound are accepted, and of the others none."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -8,8 +8,6 @@ Of one row, X = ⟨r, w⟩ mod q. The lemma bounds E exp(-s·X²/c²) for ‖w�
 plus what the sum over frequencies adds to that expectation (`aliasing`).
 """
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Which bounds a task may ask for, what their proofs weigh, and what a refusal advises."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

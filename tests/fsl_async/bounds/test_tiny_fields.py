@@ -1,7 +1,5 @@
 """The proof of a sum of squares over tiny fields, where every point and every seed can be tried."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """docs/bound-vectors.json: the library makes it again, and the reference reads it."""
 
-from __future__ import annotations
-
 import json
 import runpy
 from typing import Any

@@ -1,7 +1,5 @@
 """A client's weight from 0 to the largest: accepted if it is, and not if it is not, whatever is proved of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

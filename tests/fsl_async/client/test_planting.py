@@ -1,7 +1,5 @@
 """What a client plants: rows checked, a tree for every bin, and rows that find no place deferred and named."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

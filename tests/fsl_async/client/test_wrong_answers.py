@@ -1,7 +1,5 @@
 """What a client accepts of two servers' answers: the rows of the honest server's model, and nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import lru_cache
 

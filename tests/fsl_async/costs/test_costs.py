@@ -1,7 +1,5 @@
 """Predicted bytes against bytes on the wire, predicted blocks against counted ones, and the paper's own formulae."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

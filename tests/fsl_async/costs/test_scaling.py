@@ -1,7 +1,5 @@
 """The scaling model: formulae against the figures that they were made from, limits against their parts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The instruction sets that kernels are tested on, with the lane without a compiler among them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """AES on every instruction set of this processor: known answers, the reference, and what must be refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The code for Armv8: compiled on any machine, and run where an emulator is installed (`pip install unicorn`)."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

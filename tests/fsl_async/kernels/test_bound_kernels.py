@@ -1,7 +1,5 @@
 """Combinations of words and projections of weights, in both lanes, against Python's integers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

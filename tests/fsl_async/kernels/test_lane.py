@@ -1,7 +1,5 @@
 """Two lanes behind one seam: the same names, keys that carry their lane, and a client without a compiler."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 import sys

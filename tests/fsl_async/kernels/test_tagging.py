@@ -1,7 +1,5 @@
 """Tags of retrieved rows against shifting and adding, and what the check accepts."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Trees, hints, selection and proofs on every instruction set, against the reference and against what they mean."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Error feedback: what a round does not carry is carried by a later one, and nothing is lost or counted twice."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Rounds of two servers against the same training in the clear: rows retrieved, trained and submitted."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fsl_async import Ring, Task

@@ -1,7 +1,5 @@
 """Ids of a batch become rows: each once, or the most frequent."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """The rows and weights that are worth sending, and updates that are made as short as a bound allows."""
 
-from __future__ import annotations
-
 import math
 import re
 

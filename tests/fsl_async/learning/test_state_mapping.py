@@ -1,7 +1,5 @@
 """Tensors become blocks and come back; what does not match is refused by the tensor's name."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Nothing but its own package needs PyTorch, and that says what to install."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

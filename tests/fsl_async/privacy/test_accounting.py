@@ -1,7 +1,5 @@
 """What rounds cost: against known figures, against the accountant of the extra, and the refusals of the setting."""
 
-from __future__ import annotations
-
 import math
 from importlib import import_module
 

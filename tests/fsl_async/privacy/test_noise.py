@@ -1,7 +1,5 @@
 """Doses, and shares with noise on every element."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Which rows are more than noise, and how far noise takes a sum."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

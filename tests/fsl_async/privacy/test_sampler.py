@@ -1,7 +1,5 @@
 """The sampler's law is the discrete Gaussian's, exactly: against the law, and bit by bit in both lanes."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What `plan` says of noise: its cost over rounds, and how many clients a row needs."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """Entries against plain dictionaries: the same content in every state, and nothing is copied on the usual way."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The tables of all protocol machines: every declared transition is taken, every other event changes nothing."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The sum of a round on several workers: whatever they do, die or say late, it is that of exactly the counted."""
 
-from __future__ import annotations
-
 import os
 import random
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The names under which states and events stand in stores. A class may be renamed; its stored name may not."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 

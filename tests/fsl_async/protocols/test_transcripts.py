@@ -1,7 +1,5 @@
 """The smaller machines as transcripts: toss, assembly, a client's round, its session, and the alignment of rounds."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

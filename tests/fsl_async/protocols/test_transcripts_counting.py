@@ -1,7 +1,5 @@
 """A round that counts contributors, event by event: counts before commitments, each once, and rows chosen by both."""
 
-from __future__ import annotations
-
 import pytest
 
 from fsl_async.errors import PeerViolationError

@@ -1,7 +1,5 @@
 """Protocol machines as transcripts: an event goes in, a state and what is new among its effects come out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -4,8 +4,6 @@ Random walks take every event that a machine knows, welcome or not, in any order
 events that really come. What is refused or repeated changes nothing; everything else must be declared.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Submissions added together give, byte for byte, what they give when they are added one after the other."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A client's whole update within its bound or not, on real trees: what both servers would exchange, and its verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property

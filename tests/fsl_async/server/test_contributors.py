@@ -1,7 +1,5 @@
 """Contributors: every tree counts once, the counts are the clients' that stand on a row, and few rows are opened."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

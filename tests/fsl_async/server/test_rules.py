@@ -1,7 +1,5 @@
 """Averages and optimizers, bit for bit against Python's own floats; what a function of one's own may do."""
 
-from __future__ import annotations
-
 import math
 import random
 import struct

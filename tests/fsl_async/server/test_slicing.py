@@ -1,7 +1,5 @@
 """A round cut into slices of its bins: whatever the cut, the same sum, the same entries, the same answers."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

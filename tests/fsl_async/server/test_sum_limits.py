@@ -1,7 +1,5 @@
 """What a round's clients can have contributed to its sum: every weight, and where norms are proved, all of it."""
 
-from __future__ import annotations
-
 from math import isqrt
 from typing import Any
 

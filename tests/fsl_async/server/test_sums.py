@@ -3,8 +3,6 @@
 Sums of disjoint clients, merged, are the sum of all of them; and one that is taken off again was never there.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

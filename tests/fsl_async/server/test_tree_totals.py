@@ -1,7 +1,5 @@
 """What a server knows of one client's update: its share of every weight, which both servers' proofs are about."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

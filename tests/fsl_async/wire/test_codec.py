@@ -1,7 +1,5 @@
 """Messages on the wire: round trips, and everything a hostile peer could send instead."""
 
-from __future__ import annotations
-
 import re
 import tracemalloc
 import typing

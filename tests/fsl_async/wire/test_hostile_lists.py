@@ -1,7 +1,5 @@
 """Lists that a peer declares and does not send: they take no memory."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import msgpack

@@ -1,7 +1,5 @@
 """Sets of messages of one's own: what they are made of, and what they refuse."""
 
-from __future__ import annotations
-
 import pytest
 
 from fsl_async import Message, MessageSet, MisuseError, PeerViolationError

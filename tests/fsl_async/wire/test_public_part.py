@@ -1,7 +1,5 @@
 """Where the pieces of a public part stand, and how much a client uploads."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

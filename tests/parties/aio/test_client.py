@@ -1,7 +1,5 @@
 """The client for asyncio programs, over TCP: cancelled and timed as they are used to, and nothing is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

@@ -1,7 +1,5 @@
 """Simulations on an asyncio loop: the transcript that trio gives, and waits that end or say why they cannot."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading

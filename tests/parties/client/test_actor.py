@@ -1,7 +1,5 @@
 """A client is a task: calls wait for their turn, errors go to who asked, and nobody waits for one that has ended."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from dataclasses import replace

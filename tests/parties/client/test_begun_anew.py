@@ -1,7 +1,5 @@
 """Servers that have begun anew, or were put back, and a client that remembers more than they do: it says so at once."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """The client for code that is not async: in a thread of its own, over TCP, whatever runs in the caller's."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

@@ -1,7 +1,5 @@
 """Entering a round: rounds that are for others are passed over for as long as it takes; no server makes it endless."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec

@@ -1,7 +1,5 @@
 """Calls that were interrupted: a submission is finished with the same bytes, a retrieval tried again by number."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A client's own ledger: charged before the first byte leaves, given back by both servers' word, never exceeded."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

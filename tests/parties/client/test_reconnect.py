@@ -4,8 +4,6 @@ Time is virtual. A cut happens once, at a given byte of all that one client send
 those around every end of what goes over the wire in one go, in a round that is not cut.
 """
 
-from __future__ import annotations
-
 import itertools
 from contextlib import suppress
 from dataclasses import dataclass, field, replace

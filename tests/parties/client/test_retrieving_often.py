@@ -1,7 +1,5 @@
 """How often a client may retrieve: as often as the task says, in every round anew."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

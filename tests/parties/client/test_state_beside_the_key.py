@@ -1,7 +1,5 @@
 """Where a client's state lies, whose it is, and what it is good for from one process to the next."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a client can learn of unions: described by both servers, compared with their digest, and read as row numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import trio

@@ -1,7 +1,5 @@
 """Waits have an end: a call that would wait for the next round says so, and a simulation names a wait that has none."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

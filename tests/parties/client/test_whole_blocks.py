@@ -1,7 +1,5 @@
 """Sparse blocks downloaded whole: what a client has then, what it may submit, and what the servers are told."""
 
-from __future__ import annotations
-
 import itertools
 
 import msgspec

@@ -1,7 +1,5 @@
 """Retrievals that workers answer from slices of the model: right, whoever is killed, stopped or damaged."""
 
-from __future__ import annotations
-
 from contextlib import AbstractAsyncContextManager
 from typing import Literal
 

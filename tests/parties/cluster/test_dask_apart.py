@@ -1,7 +1,5 @@
 """What Dask runs where its messages are read: nothing of it in the server's process, and nothing that reads a key."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

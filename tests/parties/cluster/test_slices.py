@@ -1,7 +1,5 @@
 """Rounds that are cut into slices of their bins because no worker has room for all: exact, whoever works where."""
 
-from __future__ import annotations
-
 import random
 from contextlib import AbstractAsyncContextManager
 from functools import partial

@@ -1,7 +1,5 @@
 """Whole servers whose sums are computed by workers: exact, whoever is killed, stopped or damaged, and whenever."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

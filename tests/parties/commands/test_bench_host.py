@@ -1,7 +1,5 @@
 """`fsl-async bench --task`: what is said first of a user's own task, and what is refused. Nothing here is timed."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

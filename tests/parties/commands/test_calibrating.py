@@ -1,7 +1,5 @@
 """`fsl-async bench --calibrate`: the constants of the scaling model, measured on this machine."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The demo's learning task, in the clear: its bounds, its determinism, and that it learns."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`fsl-async doctor` is right about damaged folders: what a start says is what it says, and it changes nothing."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

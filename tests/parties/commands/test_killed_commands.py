@@ -3,8 +3,6 @@
 Real processes over TCP, ended by SIGKILL at each point where what a client keeps, or what a server has, is another.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The planner: what it recommends, what it prints, and how the command ends."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

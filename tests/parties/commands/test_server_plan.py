@@ -1,7 +1,5 @@
 """A server's plan: what the command says of a host, what it refuses, and that its advice is true."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

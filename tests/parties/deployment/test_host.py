@@ -1,7 +1,5 @@
 """The tasks of one server's process: started, drained, removed, failed, each while the others run."""
 
-from __future__ import annotations
-
 import io
 import json
 import signal

@@ -1,7 +1,5 @@
 """A server without a compiler says how fast it is, and warns of tasks that are too large for that."""
 
-from __future__ import annotations
-
 import pytest
 
 from fsl_async import Ring, Sparse, Task, kernels

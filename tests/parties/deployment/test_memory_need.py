@@ -4,8 +4,6 @@ Each peak is of `fsl-async serve` in a process of its own, its VmHWM after three
 submit (Linux, glibc, Python 3.11); messages took a few megabytes, so they are left out.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

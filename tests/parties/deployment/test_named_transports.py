@@ -1,7 +1,5 @@
 """Deployed parties over another transport than TCP: Unix-domain sockets, and one that their files name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import ModuleType
 

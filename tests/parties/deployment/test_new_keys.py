@@ -1,7 +1,5 @@
 """A server gets new keys, from the first command to the next sum: docs/operations.md, New keys for a server."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from dataclasses import replace

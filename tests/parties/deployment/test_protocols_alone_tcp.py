@@ -3,8 +3,6 @@
 Secure aggregation and epochs over TCP are the scenarios "basic" and "fixed" of test_scenarios_tcp.py.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What a server's file says of rules: the function that it may run, the state to go on from, the files it writes."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

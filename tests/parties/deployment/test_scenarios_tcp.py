@@ -1,7 +1,5 @@
 """The paper's four scenarios over TCP: `fsl-async serve` twice, and every client a process of its own."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

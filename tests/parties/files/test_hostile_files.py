@@ -1,7 +1,5 @@
 """Files of which hardly anything can be made: whoever names one gets an error that says which and why."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

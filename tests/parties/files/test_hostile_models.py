@@ -1,7 +1,5 @@
 """Model files that promise more than they hold: refused before memory is reserved for it."""
 
-from __future__ import annotations
-
 import zipfile
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Models in files: what is written comes back, a file appears whole, and a damaged one is refused with a message."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

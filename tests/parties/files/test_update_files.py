@@ -1,7 +1,5 @@
 """What a client's file of updates says: numbers, or elements of the ring; and what it must not leave open."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Asking the operator's port of a stage, without a socket."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,7 +1,5 @@
 """Chromium without a window, driven through chromedriver's W3C interface with the standard library alone."""
 
-from __future__ import annotations
-
 import base64
 import http.client
 import json

@@ -1,7 +1,5 @@
 """The operator's port on a stage, and a clock that jumps."""
 
-from __future__ import annotations
-
 import pytest
 from trio.testing import MockClock
 

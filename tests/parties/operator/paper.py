@@ -1,7 +1,5 @@
 """A log that a test can read back, and an event of every kind to write in it."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """Secrets of a run, and whether any of them stands in a text in one of the forms that people print secrets in."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Takes the pictures of docs/operating.md: `python tests/parties/operator/screenshots.py docs/images`."""
 
-from __future__ import annotations
-
 import io
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """A fake server: its status is what a test sets, and it reports events as a real server does."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass

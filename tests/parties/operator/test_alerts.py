@@ -1,7 +1,5 @@
 """Every alert of docs/alerts.yml fires once, where it should, and none while all is well: `promtool test rules`."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """docs/operating.md, the alerts, the recorded figures and the dashboard speak of what there is."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import combinations

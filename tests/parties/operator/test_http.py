@@ -1,7 +1,5 @@
 """HTTP on the operator's port: nobody can do it harm."""
 
-from __future__ import annotations
-
 import random
 import re
 import secrets

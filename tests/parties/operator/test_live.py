@@ -1,7 +1,5 @@
 """Live views: every change at once, and a sign of life from time to time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager

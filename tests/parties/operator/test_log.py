@@ -1,7 +1,5 @@
 """The log: what may stand in a line, how it looks, and that nothing else gets into it."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

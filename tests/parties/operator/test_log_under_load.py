@@ -1,7 +1,5 @@
 """What strangers cause does not fill the log, and who does not read it stops nobody."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

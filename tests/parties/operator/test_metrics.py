@@ -1,7 +1,5 @@
 """The metrics: what is counted, that labels stay few, and how late the event loop runs."""
 
-from __future__ import annotations
-
 import random
 import re
 import secrets

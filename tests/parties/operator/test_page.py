@@ -1,7 +1,5 @@
 """The page in a real browser: what stands on it, that it lives, and that names stay names."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """The operator's port on sockets, and the file of its token."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import AsyncGenerator

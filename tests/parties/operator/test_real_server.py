@@ -1,7 +1,5 @@
 """Real servers, observed: what they report is enough, and nothing that must stay hidden is in any of it."""
 
-from __future__ import annotations
-
 import json
 import re
 from contextlib import contextmanager

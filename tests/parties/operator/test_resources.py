@@ -1,7 +1,5 @@
 """What the operator's port answers, and whom."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """The operator's port of a process with several tasks."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What an operator sees in a terminal, and tells a running server from there."""
 
-from __future__ import annotations
-
 import http.server
 import io
 import json

@@ -1,7 +1,5 @@
 """An operator closes a round: with those who have submitted, on both servers, and only if it can reach its sum."""
 
-from __future__ import annotations
-
 import pytest
 import trio
 

@@ -1,7 +1,5 @@
 """Clients that are taken off a server's list while they are connected are told why and disconnected; nobody else is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Whole servers whose blobs are altered, missing, slow, or cut off by a crash: named, waited for, counted once."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """Rounds with noise: what is opened, what is charged, and that a killed server neither draws twice nor forgets."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

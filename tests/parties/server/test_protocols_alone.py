@@ -1,7 +1,5 @@
 """Servers of tasks that run one protocol alone: retrievals until the time is over; unions, one after the other."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

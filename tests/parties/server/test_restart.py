@@ -1,7 +1,5 @@
 """Servers that are killed and started again: what was acknowledged is there, and the round resumes."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager

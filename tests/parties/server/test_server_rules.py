@@ -1,7 +1,5 @@
 """Rounds that average, step by an optimizer or apply a function of one's own: servers that are killed lose nothing."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Several tasks behind one router: each has its clients, its rounds and its troubles to itself."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What is spent, in stores that are new, read back, restored from a copy, or damaged."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec

@@ -1,7 +1,5 @@
 """Submissions that wait at the same time are entered together: one commit, a record for each, and none too many."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Clients that are on no list: an operator sees who they are, revokes them by what the log shows, and adds tokens."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a server's file may say of its cluster, and what is refused before anything is started."""
 
-from __future__ import annotations
-
 import pytest
 
 from fsl_async.errors import MisuseError

@@ -1,7 +1,5 @@
 """Simulations for programs that are not async: the transcript that they have under trio, beside any loop."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

@@ -1,7 +1,5 @@
 """One seed, one transcript: in one process and in others, with whatever order the parties' tasks run in."""
 
-from __future__ import annotations
-
 import os
 import random
 import sys

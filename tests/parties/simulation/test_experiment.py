@@ -1,7 +1,5 @@
 """Experiments: the same run through both servers, in the clear, in threads and processes, at one go and resumed."""
 
-from __future__ import annotations
-
 import json
 import math
 from functools import partial

@@ -1,7 +1,5 @@
 """The paper's scenarios in memory, over random tasks: each round is exactly what it would be in the clear."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from collections.abc import AsyncIterator, Iterator, Mapping

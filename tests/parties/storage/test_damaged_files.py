@@ -1,7 +1,5 @@
 """A store's file in which other things lie than were written: nothing else than what was kept is ever read."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sqlite3

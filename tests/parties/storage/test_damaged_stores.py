@@ -1,7 +1,5 @@
 """Stores with damaged content: whatever is read, the answer is a `StorageError` that says what cannot be read."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec

@@ -1,7 +1,5 @@
 """A full disk puts clients off and holds the server up, and loses nothing; a lost store ends the server."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

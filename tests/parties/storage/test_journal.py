@@ -1,7 +1,5 @@
 """Journals: a machine in a store is where it was, whatever happened in between."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The store in a file: it outlives its process, batches its commits, and refuses what it cannot keep."""
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 import os

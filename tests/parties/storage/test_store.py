@@ -1,7 +1,5 @@
 """What every store must do: one suite, run on each of them."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Draws the chart of docs/testing.md, and prints it as text: `python -m tests.parties.testing.picture docs/images`."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the tests of the laboratory share: a small task, its model, a client's part in it, and a world to its end."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Sequence charts: what they show, how they are cut down, and that both kinds can be read."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 import pytest

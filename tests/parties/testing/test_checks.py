@@ -1,7 +1,5 @@
 """Every check accepts a world in which all went well, and refuses one in which a single thing is otherwise."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The pair for clients in other languages: ours and the page's client are right in it, and whoever is not hears why."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

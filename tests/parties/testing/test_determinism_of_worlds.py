@@ -1,7 +1,5 @@
 """One seed, one transcript, also where things go wrong: in this process, in others, whatever order sets have there."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

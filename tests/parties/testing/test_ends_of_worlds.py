@@ -1,7 +1,5 @@
 """How a world ends that went otherwise than its test meant: with the test's own mistake, or at its horizon."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 
 import numpy as np

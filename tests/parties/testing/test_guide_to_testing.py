@@ -1,7 +1,5 @@
 """docs/testing.md: its code is run as one project of a user's, and its picture can be read."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Laboratories: any actors, on hosts of their own, under faults; and what is refused."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Processes, the recorder and the injector: the dead do nothing, machines stay as they were, faults strike once."""
 
-from __future__ import annotations
-
 from contextvars import copy_context
 from random import Random
 

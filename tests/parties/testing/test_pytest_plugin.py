@@ -1,7 +1,5 @@
 """The pytest plugin as its users meet it: projects of their own, run by pytest inside pytest."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

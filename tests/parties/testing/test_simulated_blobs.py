@@ -1,7 +1,5 @@
 """Simulated blobs: what a crash leaves of them, and which faults they have."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from random import Random
 

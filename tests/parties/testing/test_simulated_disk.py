@@ -1,7 +1,5 @@
 """The simulated disk and the store on it: what was acknowledged is there, and nothing is there in part."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from random import Random
 

@@ -1,7 +1,5 @@
 """The simulated network: order, time, cuts, partitions, and ends that die with their processes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from random import Random

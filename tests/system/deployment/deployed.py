@@ -3,8 +3,6 @@
 What operators exchange by hand is written into the homes beforehand; docs/deploy.md and its test show how that is done.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -8,8 +8,6 @@ Each shell has a home folder of its own; nothing goes from one to another but th
 which stands for a person with an e-mail. No host reaches anything outside. Needs root, `ip` and `nft`.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -4,8 +4,6 @@ Nothing that happens in it stays: what it writes lies in memory above the files 
 its own loopback. Needs root, `systemd-nspawn` and overlay file systems.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

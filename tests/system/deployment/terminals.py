@@ -3,8 +3,6 @@
 Both servers on one host is for the tests' sake, which are about what is typed and what is seen.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

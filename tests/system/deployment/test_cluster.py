@@ -1,7 +1,5 @@
 """A server whose sums a Dask cluster computes, as people run it: scheduler and workers as processes, with TLS."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

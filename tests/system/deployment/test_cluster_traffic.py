@@ -4,8 +4,6 @@ The scheduler listens where only the relay knows it; server and workers are told
 has no connection of its own making is looked at as long as the round lasts.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -13,8 +13,6 @@ In a file, `<channel of NAME.pub>` is to be replaced by what the reader finds th
 quotes, in double quotes, somebody must have seen (`quoted`).
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Every parser under a coverage-guided fuzzer: `python -m tests.system.fuzzing --runs 10000000`."""
 
-from __future__ import annotations
-
 import argparse
 import base64
 import json

@@ -1,7 +1,5 @@
 """What a server answers to a retrieval: rows and tags, of which a client reads its rows only if they fit."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

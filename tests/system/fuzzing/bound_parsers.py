@@ -1,7 +1,5 @@
 """What proves that an update is within the bound: a client's private part, the other server's answer."""
 
-from __future__ import annotations
-
 from fsl_async.bounds import accepts, check_answer, check_private
 from fsl_async.errors import PeerViolationError
 from tests.support.bounded import EXACT, EXACT_128, PROJECTED, Scene, of_norm

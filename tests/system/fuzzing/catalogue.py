@@ -1,7 +1,5 @@
 """All parsers, by name; and three that fail on purpose, by which the fuzzer itself is tried."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from fsl_async.errors import MisuseError

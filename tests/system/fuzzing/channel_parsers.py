@@ -4,8 +4,6 @@ A stranger's bytes end at the first record that does not decrypt. What lies behi
 does its part of the handshake as it must, and then encrypts whatever the input says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """What workers say, and the process that talks to Dask for a server: orders, reports, and frames with arrays."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 

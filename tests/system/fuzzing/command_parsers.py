@@ -1,7 +1,5 @@
 """What commands read besides files of their own: the command line, the environment, and a running server's answers."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable

@@ -8,8 +8,6 @@ too long (libFuzzer's alarm), memory that grows from input to input (`MemoryGrow
 the input (the process has an address space of so much and no more, so it fails).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

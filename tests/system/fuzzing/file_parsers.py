@@ -1,7 +1,5 @@
 """Files that people and programs write: configurations, keys, lists, tokens, models; and the operator's port."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable

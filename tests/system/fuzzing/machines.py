@@ -5,8 +5,6 @@ its own would report in that state; what the peer says is anything, also as enco
 event in two ways and in no other, and after a refusal its state is what it was.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Union
 

@@ -1,7 +1,5 @@
 """Messages and what travels in them: a client's, a server's, the other server's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ libFuzzer can do this too, but starts an instrumented process for each step. It 
 input may end it.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import traceback

@@ -3,8 +3,6 @@
 Hypothesis strategies; what they draw is shrunk when a test fails.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 import msgpack

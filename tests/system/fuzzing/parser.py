@@ -4,8 +4,6 @@ A parser may refuse bytes with one of its errors and in no other way. It checks 
 that it accepts, such as that they are what the library would have written; a failed check is an `AssertionError`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

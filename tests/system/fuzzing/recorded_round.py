@@ -4,8 +4,6 @@ The input is a row of entries, each behind its length in two bytes. What an hone
 its states, and the shares that it names are in the store.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

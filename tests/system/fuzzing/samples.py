@@ -1,7 +1,5 @@
 """A task, a round, parties and their keys, all of them fixed: what the parsers' valid examples are made of."""
 
-from __future__ import annotations
-
 import tempfile
 from functools import cache
 from pathlib import Path

@@ -4,8 +4,6 @@ A store's content is written by the party itself, so damage and other releases a
 answer is a `StorageError` that a user can act on, or a refusal of what is another party's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command: what it says without a fuzzer, and that it finds what is planted for it to find."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

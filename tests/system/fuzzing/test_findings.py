@@ -1,7 +1,5 @@
 """What the fuzzer has found, given to its parsers again: all of it is refused by now."""
 
-from __future__ import annotations
-
 import math
 import struct
 

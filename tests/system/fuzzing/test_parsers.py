@@ -1,7 +1,5 @@
 """Every parser of the catalogue in the ordinary suite: it refuses as it may, ends, and takes memory as it may."""
 
-from __future__ import annotations
-
 import ast
 import random
 import sys

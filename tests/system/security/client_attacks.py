@@ -4,8 +4,6 @@ Each attack lets a first round come to its sum, if the honest server takes part 
 else, so that they send the same values again; then it leaves one of them out of the next sum.
 """
 
-from __future__ import annotations
-
 import msgspec
 import trio
 

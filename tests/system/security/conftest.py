@@ -1,7 +1,5 @@
 """What the security tests share: a seed of their own, printed when a test fails."""
 
-from __future__ import annotations
-
 import pytest
 
 SEED = 20_240_611

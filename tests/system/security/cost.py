@@ -6,8 +6,6 @@ kernel with proofs over the kernel without, on equal trees; and *tasks*, a whole
 verified task over one of a semi-honest task, whose leaves may cover several rows.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys

@@ -5,8 +5,6 @@ copy, and the guard's tests run there; the copy is put right again before the ne
 failure of this command, and so is a test that fails with all checks in place.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The ways in which a malicious client falsifies one tree of a submission, or binds it to something else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

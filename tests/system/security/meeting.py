@@ -1,7 +1,5 @@
 """One round of five clients with a malicious server, and what comes of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

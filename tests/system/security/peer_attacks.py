@@ -3,8 +3,6 @@
 `MUTATIONS` says of each how the honest server must end, what it must say, and whether its share may be out by then.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

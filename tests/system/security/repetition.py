@@ -6,8 +6,6 @@ they repeat a call whose error says that it may be repeated, with the same value
 that were opened, as the malicious server sees them, and at who is in them by the callers' own books.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace

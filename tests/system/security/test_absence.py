@@ -4,8 +4,6 @@ A server that leaves a client out of the union round, and then sees it stay away
 its rows are outside the union; with a union of a malicious client's choice, which ones. The same holds for a placement.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

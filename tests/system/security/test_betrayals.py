@@ -1,7 +1,5 @@
 """A malicious server that makes callers call again: no two sums that were opened have one client's same values."""
 
-from __future__ import annotations
-
 import pytest
 
 from parties.client.client import Client

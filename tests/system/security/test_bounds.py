@@ -1,7 +1,5 @@
 """Rounds of real servers with a bound: clients that cheat are left out, servers that lie leave out nobody unseen."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """A malicious server, one mutated step at a time, meets an honest one: it learns nothing by it, and is named."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec

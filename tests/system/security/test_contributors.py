@@ -2,8 +2,6 @@
 that count as often as they can open no row of one honest client where the task withstands so many of them.
 """
 
-from __future__ import annotations
-
 import re
 
 import msgspec

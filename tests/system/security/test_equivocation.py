@@ -3,8 +3,6 @@
 Every test ends with an honest round: whatever the client did, both servers go on and count everybody else exactly.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The catalogue of guards keeps up with the program; `python -m tests.system.security.guards` takes each one out."""
 
-from __future__ import annotations
-
 import pytest
 
 from .guards import GUARDS, ROOT

@@ -3,8 +3,6 @@
 Shape is what the protocol makes public: the task, which calls a client makes, and the union where there is one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any

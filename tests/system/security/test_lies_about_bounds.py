@@ -1,7 +1,5 @@
 """More lies about the size of an update, beside those in `test_bounds`: made of an honest draft or an honest answer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

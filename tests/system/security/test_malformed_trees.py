@@ -3,8 +3,6 @@
 The full number of trials is run by `python -m tests.system.security.trials`; here every kind is tried a few times.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

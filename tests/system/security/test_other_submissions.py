@@ -5,8 +5,6 @@ client already. "Counted" would then be said of other values than its own, and "
 again that may be in the sum.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec

@@ -1,7 +1,5 @@
 """Whether a client takes part, and what its messages look like, tells nothing of its rows, whatever a server does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

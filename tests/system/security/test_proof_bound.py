@@ -4,8 +4,6 @@ The blocks are of 3 bits here, so that a permutation of them can be any of 40,32
 See docs/security.md, §6; the totals for a large round, in a table of §3, are computed here too.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

@@ -1,7 +1,5 @@
 """A client's state, copied before a submission and put back: no two hints that a server could subtract come of it."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A sum that is more than its clients can have contributed is opened, and not applied; everybody is told so."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import pytest

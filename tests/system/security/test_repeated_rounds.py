@@ -5,8 +5,6 @@ that has a submission would like its client to believe that it counts nowhere, a
 forged here where they come in; the other server is an honest one, and so is the client.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace

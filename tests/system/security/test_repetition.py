@@ -4,8 +4,6 @@ Servers that follow the protocol refuse the second one. One that does not has bo
 than from two submissions on trees of their own: without salts their difference is that of the values, in every bin.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

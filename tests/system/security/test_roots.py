@@ -3,8 +3,6 @@
 What the two servers sign must agree but for what is the client's own, and its own must prove that it is on the list.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A server that answers one retrieval wrongly: the client hands out nothing, whichever rows were wanted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

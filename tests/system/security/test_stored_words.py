@@ -3,8 +3,6 @@
 The peer here is an honest server whose link says what the test wants it to say.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace

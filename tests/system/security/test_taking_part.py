@@ -4,8 +4,6 @@ In `taking_part` a client whose training fails submits zeros in place of its upd
 shows, its demo among them, train nowhere else.
 """
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import inspect

@@ -1,7 +1,5 @@
 """What a server writes is shown to a client's user as words, and moves nothing on his terminal."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

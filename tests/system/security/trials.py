@@ -6,8 +6,6 @@ both servers are compared in the clear, and it is skipped if it happens to be so
 proof digests differ. Honest trials are counted in trees: a submission is accepted only if all of its trees are.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import sys

@@ -8,8 +8,6 @@ this is not so. The first trial that fails is then printed, reduced to the fault
 runs it again.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,7 +5,6 @@ it breaks the code as it is now; when that changes under it, planting fails and 
 that is not there any more.
 """
 
-from __future__ import annotations
 import __future__
 
 import importlib

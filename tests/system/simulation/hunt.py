@@ -3,8 +3,6 @@
 A bug that is not found within so many seeds means that the laboratory is too weak. Exit code 0: all of them were found.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

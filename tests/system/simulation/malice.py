@@ -5,8 +5,6 @@ one server is malicious, as everywhere; clients may be as many as there are. The
 the cases, so that honest parties meet malice while they are killed and started again as well.
 """
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

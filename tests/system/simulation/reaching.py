@@ -5,8 +5,6 @@ only when a server has died there, as the injector has seen it; a transition whe
 checked as any other, and one that fails can be run again from its file.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import time
 import traceback

@@ -1,7 +1,5 @@
 """Worlds whose task runs one protocol alone: drawn from seeds, and made for the transitions of their machine."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

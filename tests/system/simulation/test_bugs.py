@@ -4,8 +4,6 @@ All planted bugs are hunted by `python -m tests.system.simulation.hunt`; here ar
 the others a plan of faults each, made for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal

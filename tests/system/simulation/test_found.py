@@ -1,7 +1,5 @@
 """What simulated worlds have found, each with the little that it took: none of it may come back."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec

@@ -3,8 +3,6 @@
 All of them are `python -m tests.system.simulation --reach`; here are some of each kind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any

@@ -1,7 +1,5 @@
 """Trials of what servers do with a sum: with every rule models and states are the oracle's, whoever is killed."""
 
-from __future__ import annotations
-
 import pytest
 
 from fsl_async.protocols import ssa

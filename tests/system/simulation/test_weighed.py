@@ -1,7 +1,5 @@
 """Worlds in which clients lie about their weight in a mean with a bound: none of them is counted, none suffers."""
 
-from __future__ import annotations
-
 import pytest
 
 from .malice import WEIGHED_FROM, draw, draw_weighed, run

@@ -1,7 +1,5 @@
 """Worlds whose clients fetch sparse blocks whole now and then, and submit rows after it, whoever is killed."""
 
-from __future__ import annotations
-
 import pytest
 
 from fsl_async.wire.messages import Download

@@ -4,8 +4,6 @@
 decides the rest: who is how late, how slow a disk is, how long somebody is away.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random

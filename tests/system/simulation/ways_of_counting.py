@@ -1,7 +1,5 @@
 """What makes the transitions of a round come about in which contributors are counted; see `ways`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from parties.testing.faults import SlowDisk

@@ -4,8 +4,6 @@ Nobody dies at them, so they are the same for each server: here S0 has the worke
 somebody is to be taken off again, a client that the peer lacks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

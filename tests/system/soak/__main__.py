@@ -4,8 +4,6 @@ Each command shows its own progress and tables; a table of what became of them c
 worst. What each of them told goes to stdout, one line of JSON each.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

@@ -15,8 +15,6 @@ round to those whom the servers' accounts say they counted, and compares. What i
     union         the union that was found is not that of the counted clients' rows
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

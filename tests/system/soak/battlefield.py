@@ -4,8 +4,6 @@ Every party has a task that starts its process again whenever it was killed; a p
 asked it to, is a violation, and so is a round that does not end although nobody is struck any more.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import time

@@ -5,8 +5,6 @@ has a process group of its own, so that an interrupt at the terminal reaches the
 object a line, on stdout) is read to the end even where it was killed; what it says (stderr) goes to a file.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

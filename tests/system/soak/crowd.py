@@ -5,8 +5,6 @@ stores on disk. What is printed: how long the round took, how long a client's su
 server needed, and that the sum is exact.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

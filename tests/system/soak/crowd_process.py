@@ -7,8 +7,6 @@ round and plants its trees, and its bytes wait at a gate until all clients of al
 the gate (SIGUSR1). What is told then is measured from the gate on. Every round has a gate of its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import time

@@ -4,8 +4,6 @@ The same work that a server does with submissions that are in, on the same threa
 store, no protocol. It waits for SIGUSR1 once it is ready, so that two of these can share the cores as two servers do.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 import time

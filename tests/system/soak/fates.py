@@ -5,8 +5,6 @@ when it starts, as the step at which it kills itself, so that the short states o
 ones. The clock runs so fast that the kills that are wanted fall into the rounds that are left.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Literal

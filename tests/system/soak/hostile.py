@@ -9,8 +9,6 @@ The servers have their ordinary limits, but for one: `half_open` is raised so th
 stand at the same time. With the ordinary 256 the servers would give up the oldest handshakes and have less to bear.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys

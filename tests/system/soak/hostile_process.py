@@ -7,8 +7,6 @@ second, one by one: from the first byte on, from the last message of the handsha
 request on, a third each. Every connection has an address of its own (127.x.y.z).
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

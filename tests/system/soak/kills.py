@@ -5,8 +5,6 @@ while they work, they are killed and frozen as `fates` draws it, and started aga
 accounts and models. The exit code tells whether all is well; the folder of a scene that is not is kept.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

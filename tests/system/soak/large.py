@@ -7,8 +7,6 @@ after the other, then, in a deployment of its own, all at once. What is printed 
 server's file gives; beside that there are the sum and the submission that is being added. The exit code tells.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

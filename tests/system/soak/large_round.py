@@ -12,8 +12,6 @@ after them, and the mean of both compared with the median of the rounds. On a ma
 rounds more; the ratio of the processors' seconds does not, and tells where the round's own work is.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import statistics

@@ -4,8 +4,6 @@ A ledger is a file of one JSON object a line. Each entry is on disk before its w
 client did is preceded by what it wrote; a last line that was cut off in the middle is no entry.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -7,8 +7,6 @@ while in between; everything it does and hears is in its ledger first (see `ledg
 started again: then it first finds out what became of the update that it was about. SIGTERM lets it finish that.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -7,8 +7,6 @@ SQLite's log is measured as well. What a server says is rotated meanwhile as the
 truncating. The exit code is 1 where memory has grown by more than `ASKED`.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

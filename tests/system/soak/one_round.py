@@ -5,8 +5,6 @@ servers have settled the round, and for each client until it has both receipts. 
 in the clear: a measurement of a wrong result is none.
 """
 
-from __future__ import annotations
-
 import itertools
 import signal
 import time

@@ -1,7 +1,5 @@
 """The tasks that are put under fire: each way of selecting, proving and aligning, small enough for quick rounds."""
 
-from __future__ import annotations
-
 import msgspec
 
 from fsl_async import Dense, Ring, Sparse, Task

@@ -9,8 +9,6 @@ as often as the rest.
 It ends when the rounds of its file are over, or on SIGTERM, and then writes the accounts of all rounds.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import time

@@ -3,8 +3,6 @@
 What operators would exchange by hand is written into one folder; the parties find everything there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

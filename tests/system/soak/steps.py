@@ -1,7 +1,5 @@
 """The moments at which a process can be told to kill itself: those at which a crash could leave a trace."""
 
-from __future__ import annotations
-
 import os
 import signal
 

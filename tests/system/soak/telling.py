@@ -1,7 +1,5 @@
 """How the commands tell what they do and find: people read tables and progress on stderr, programs JSON on stdout."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

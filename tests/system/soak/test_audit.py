@@ -1,7 +1,5 @@
 """The audit finds what is wrong: a sound case passes, and each way of spoiling it is named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A tiny version of each measuring command, and that a child never outlives its parent."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

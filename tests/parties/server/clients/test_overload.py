@@ -1,7 +1,5 @@
 """Clients that declare much and send little, and clients that do not read: honest ones get through. Virtual time."""
 
-from __future__ import annotations
-
 import trio
 
 from fsl_async.errors import ChannelError

@@ -4,8 +4,6 @@ What a forgotten connection carries is swallowed, both ways or one way, and neit
 middlebox has dropped it, or where a process stands while its system goes on acknowledging.
 """
 
-from __future__ import annotations
-
 import logging
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace

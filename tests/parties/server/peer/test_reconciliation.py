@@ -1,7 +1,5 @@
 """Servers that meet: whose store was put back is found out before anything is said, and the other one keeps running."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

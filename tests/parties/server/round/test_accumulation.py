@@ -1,7 +1,5 @@
 """A round's sum as submissions come in: one alone is added at once, those that wait together; few are read ahead."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Rounds that count contributors, whole: rows come out when enough clients share them, and everybody is told which."""
 
-from __future__ import annotations
-
 from contextlib import AsyncExitStack
 from typing import Any
 

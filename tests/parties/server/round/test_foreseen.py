@@ -1,7 +1,5 @@
 """Long lists of the other server's are read and judged beside the event loop, once, and with the same result."""
 
-from __future__ import annotations
-
 import pytest
 
 from fsl_async.protocols.ssa import transitions

@@ -1,7 +1,5 @@
 """Bulk that is read back: what was altered or is missing is named, and never used."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 

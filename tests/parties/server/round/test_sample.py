@@ -1,7 +1,5 @@
 """Drawing who takes part: gathered, agreed on by both servers, told to clients before they compute anything."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any

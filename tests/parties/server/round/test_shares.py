@@ -1,7 +1,5 @@
 """Shares of a sum in pieces: what a server keeps of them, and what it takes of the other one's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """How long a round waits for its peer."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

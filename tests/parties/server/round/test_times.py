@@ -1,7 +1,5 @@
 """A round's time: every second is somewhere, and a restart is no time of computing."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import inf
 

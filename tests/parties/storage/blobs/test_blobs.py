@@ -1,7 +1,5 @@
 """What all blobs must do: one suite, run on each place for them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random

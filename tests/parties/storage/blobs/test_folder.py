@@ -1,7 +1,5 @@
 """Blobs in a folder: what outlives the process, and which folders are refused."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Copies of a folder of blobs: what is in them, and what they do not write over."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Blobs in an object store: whose they are, and which stores are refused."""
 
-from __future__ import annotations
-
 import traceback
 from secrets import token_hex
 from typing import Any
