@@ -163,9 +163,8 @@ export class Round {
       return { block: index, number, bins, trees, positions, counts, leaves, depth: levels(leaves) };
     };
     const cost = (one: Forest) => one.depth * 128 + one.positions * width * this.bits;
-    const first = (verified ? [1] : [4, 2, 1])
+    const first = (verified || 2 * width * this.bits > 128 ? [1] : [4, 2, 1])
       .map((positions) => forest(0, bins, positions))
-      .filter(({ positions }) => positions === 1 || positions * width * this.bits <= 128)
       .reduce((best, one) => (cost(one) < cost(best) ? one : best));
     const forests = [first, ...Array.from({ length: stash }, (_, slot) => forest(slot + 1, 1, 1))];
     const key = K("fsl.placement", this.taskDigest(), this.config.hash_seed, le(index, 4));
