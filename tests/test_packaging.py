@@ -62,7 +62,7 @@ def test_the_command_is_the_only_entry_point(wheel):
     found = configparser.ConfigParser()
     found.read_string(wheel.read(name).decode())
     assert {section: dict(found[section]) for section in found.sections()} == {
-        "console_scripts": {"fsl-async": "parties.commands.application:main"},
+        "console_scripts": {"fsl-async": "parties.commands.application:main"}
     }
 
 

@@ -128,11 +128,7 @@ def test_a_rate_is_above_0(kind: Any, rate: Any) -> None:
 
 @pytest.mark.parametrize("value", [-0.1, 1, 1.5, NAN, None])
 def test_decays_are_below_1(value: Any) -> None:
-    for make in (
-        lambda: Momentum(1, momentum=value),
-        lambda: Adam(1, beta1=value),
-        lambda: Adam(1, beta2=value),
-    ):
+    for make in (lambda: Momentum(1, momentum=value), lambda: Adam(1, beta1=value), lambda: Adam(1, beta2=value)):
         with pytest.raises(MisuseError, match=r"(momentum|beta.) must be a number from 0 to below 1"):
             make()
 

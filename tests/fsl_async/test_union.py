@@ -16,15 +16,7 @@ from fsl_async.costs.message_sizes import Setting
 from fsl_async.geometry import geometry_of
 from fsl_async.server.aggregation import split_share
 from fsl_async.task import Plain
-from fsl_async.union import (
-    UnionBlock,
-    describe_union,
-    pack_union,
-    shape_of_round,
-    union_rows,
-    union_task,
-    unpack_union,
-)
+from fsl_async.union import UnionBlock, describe_union, pack_union, shape_of_round, union_rows, union_task, unpack_union
 from fsl_async.wire.public_part import Trees, dense_bytes, share_bytes
 from tests.support.cases import in_turn
 from tests.support.machine_scenes import key

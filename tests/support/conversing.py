@@ -27,15 +27,7 @@ from parties.schedule import ConversationLimits
 from parties.server.clients.connection import ClientConnections
 from parties.server.replies import AbuseError, RequestRefusedError
 from tests.support.record_peer import RecordPeer
-from transport import (
-    Channel,
-    HandshakeSettings,
-    KeyPair,
-    Kind,
-    MemoryNetwork,
-    Role,
-    Service,
-)
+from transport import Channel, HandshakeSettings, KeyPair, Kind, MemoryNetwork, Role, Service
 
 BULK = 300_000
 LONGER = 500_000
@@ -134,11 +126,7 @@ class House:
 
     async def open(self, longest=LONGER):
         self.conversations = ClientConnections(
-            longest,
-            self.longest_answer,
-            self.limits,
-            Overheard(self.taken, self.sent),
-            unobserved,
+            longest, self.longest_answer, self.limits, Overheard(self.taken, self.sent), unobserved
         )
         self.nursery.start_soon(self.conversations.life.show)
         service = Service(SERVER, self._admit, self._serve, observe=lambda origin, error: self.failures.append(error))
@@ -172,11 +160,7 @@ async def house_with(nursery, **limits):
 
 def submit(size=BULK, query=0, byte=1):
     message = Submit(
-        round_id=ROUND,
-        query=query,
-        seed=bytes(16),
-        commitments=(bytes(32), bytes(32)),
-        public_digest=bytes(32),
+        round_id=ROUND, query=query, seed=bytes(16), commitments=(bytes(32), bytes(32)), public_digest=bytes(32)
     )
     return encode(message, bytes([byte]) * size)
 

@@ -25,10 +25,7 @@ from parties.settings.writing import to_toml
 from tests import ROOT
 
 TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1  # as Flower's runtime sets them
-STATE = {
-    "embedding.weight": np.arange(100, dtype=np.float32).reshape(50, 2),
-    "head.bias": np.ones(3, np.float32),
-}
+STATE = {"embedding.weight": np.arange(100, dtype=np.float32).reshape(50, 2), "head.bias": np.ones(3, np.float32)}
 MAPPING = StateMapping.of(STATE, [Table("embedding.weight", select=4, block="words")])
 TASK = Task(
     name="trial",

@@ -158,12 +158,7 @@ def _assembly_scene() -> Scene:
         ),
         events=_by_type((a.Direct(key(1)), a.Public(key(1)))),
         harmless=frozenset(
-            {
-                (a.DirectOnly, a.Direct),
-                (a.PublicOnly, a.Public),
-                (a.Assembled, a.Direct),
-                (a.Assembled, a.Public),
-            }
+            {(a.DirectOnly, a.Direct), (a.PublicOnly, a.Public), (a.Assembled, a.Direct), (a.Assembled, a.Public)}
         ),
     )
 

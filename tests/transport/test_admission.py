@@ -158,10 +158,7 @@ async def test_an_http_server_is_named_at_once():
     with HTTPServer(("127.0.0.1", 0), Silent) as server, ThreadPoolExecutor(1) as pool:
         answering = pool.submit(server.handle_request)
         address = f"127.0.0.1:{server.server_port}"
-        with (
-            trio.fail_after(5),
-            pytest.raises(ForeignPeerError, match="not an fsl-async endpoint; check the address"),
-        ):
+        with trio.fail_after(5), pytest.raises(ForeignPeerError, match="not an fsl-async endpoint; check the address"):
             await TcpTransport().dial(address, SERVER.public, settings_of(ALICE))
         answering.result(5)
 

@@ -46,10 +46,7 @@ def test_the_published_vector():
 def xk_pair(seed=1, prologue=b"agreed"):
     draw = random.Random(seed).randbytes
     server, client = KeyPair.generate(draw), KeyPair.generate(draw)
-    return (
-        HandshakeState(client, server.public, prologue, draw),
-        HandshakeState(server, None, prologue, draw),
-    )
+    return (HandshakeState(client, server.public, prologue, draw), HandshakeState(server, None, prologue, draw))
 
 
 def finished_pair(seed=1):

@@ -147,10 +147,7 @@ def test_commitments_are_bound_to_seed_round_client_and_server() -> None:
     ]
     assert len(set(values)) == 5
     seeds = MasterSeeds((b"a" * 16, b"b" * 16))
-    assert seeds.commitments(b"r" * 32, "alice") == (
-        values[0],
-        seed_commitment(b"b" * 16, b"r" * 32, "alice", 1),
-    )
+    assert seeds.commitments(b"r" * 32, "alice") == (values[0], seed_commitment(b"b" * 16, b"r" * 32, "alice", 1))
 
 
 def test_digests_tell_their_parts_apart() -> None:

@@ -177,10 +177,7 @@ async def test_bytes_of_a_session_are_those_on_the_wire(security: str, blocks: t
             assert await meter.passed() == bytes_of(costs.outcome(setting))
 
 
-UNIONS = {
-    "moved plainly": (400, 40, 60),
-    "moved by trees": (24, 2, 4),
-}
+UNIONS = {"moved plainly": (400, 40, 60), "moved by trees": (24, 2, 4)}
 """By name: rows, how many of them each of two clients selects, and how many both do together."""
 
 

@@ -3,13 +3,7 @@ import pytest
 
 from fsl_async.errors import MisuseError
 from fsl_async.kernels.rows.permutation import Permutation
-from fsl_async.kernels.rows.segments import (
-    fold,
-    payload_of_planes,
-    payload_planes,
-    permuted_model,
-    select_rows,
-)
+from fsl_async.kernels.rows.segments import fold, payload_of_planes, payload_planes, permuted_model, select_rows
 from tests.support import reference_hashing
 from tests.support.cases import in_turn
 

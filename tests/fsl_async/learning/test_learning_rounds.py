@@ -126,13 +126,7 @@ async def test_rows_outside_of_a_union_are_left_out_and_sent_in_a_later_round() 
     state = {"embedding.weight": np.zeros((60, 2), np.float32)}
     mapping = StateMapping.of(state, [Table("embedding.weight", select=4, block="words")])
     task = Task(
-        name="words",
-        blocks=mapping.blocks,
-        ring=RING,
-        updates="any",
-        alignment="union",
-        min_clients=2,
-        max_clients=10,
+        name="words", blocks=mapping.blocks, ring=RING, updates="any", alignment="union", min_clients=2, max_clients=10
     )
     change = {"words": (np.array([3, 50]), np.array([[1.0, 1.0], [2.0, 2.0]]))}
 

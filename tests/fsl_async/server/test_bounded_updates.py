@@ -128,11 +128,7 @@ class Scene:
 
 def update_of(size: int = 50) -> dict[str, Any]:
     """An update of about 25 numbers of that size."""
-    return {
-        "a": (ROWS["a"], np.full((4, 3), -size)),
-        "b": (ROWS["b"], np.full((2, 1), size)),
-        "d": np.full(5, size),
-    }
+    return {"a": (ROWS["a"], np.full((4, 3), -size)), "b": (ROWS["b"], np.full((2, 1), size)), "d": np.full(5, size)}
 
 
 @each_method

@@ -12,14 +12,7 @@ import pytest
 
 from fsl_async import Adam, Dense, MisuseError, Momentum, Ring, RoundFacts, Sgd, Sparse, Task
 from fsl_async.model_numbers import BeyondDtypeError, check_numbers
-from fsl_async.server.rules import (
-    NoWeightError,
-    OwnRuleError,
-    average_and_step,
-    check_state,
-    describe_state,
-    own_step,
-)
+from fsl_async.server.rules import NoWeightError, OwnRuleError, average_and_step, check_state, describe_state, own_step
 from fsl_async.server.sum_limits import ExcessError
 from tests.support.cases import in_turn
 

@@ -63,10 +63,7 @@ def with_ones(*rows: int) -> np.ndarray:
 )
 async def test_a_table_is_the_model_s_bit_for_bit_and_any_of_its_rows_is_updated(selection, updates, security) -> None:
     task = msgspec.structs.replace(TASK, selection=selection, updates=updates, security=security)
-    async with (
-        simulate(task, model(), seed=1) as net,
-        opened(net.client("anna"), net.client("ben")) as (anna, ben),
-    ):
+    async with simulate(task, model(), seed=1) as net, opened(net.client("anna"), net.client("ben")) as (anna, ben):
         for number in range(2):
             for client, row in ((anna, 7), (ben, ROWS - 1)):
                 found = await client.retrieve({"items": ..., "head": ...})
@@ -83,10 +80,7 @@ async def test_a_table_is_the_model_s_bit_for_bit_and_any_of_its_rows_is_updated
 async def test_a_round_on_a_union_has_the_rows_of_the_whole_model() -> None:
     for security in ("verified", "semi-honest"):  # the union's rows move with trees, or plainly
         task = msgspec.structs.replace(TASK, alignment="union", security=security)
-        async with (
-            simulate(task, model(), seed=2) as net,
-            opened(net.client("anna"), net.client("ben")) as (anna, ben),
-        ):
+        async with simulate(task, model(), seed=2) as net, opened(net.client("anna"), net.client("ben")) as (anna, ben):
             await anna.unite({"items": [1, 2]})
             await ben.unite({"items": [2, 9]})
             await net.finish_union()
@@ -109,10 +103,7 @@ async def test_a_task_that_only_retrieves_has_whole_blocks_without_end() -> None
 
 async def test_rows_and_whole_blocks_come_in_one_call() -> None:
     """The trees of its retrieval have dummies in the other block, so the submission brings trees of its own."""
-    async with (
-        simulate(TWO, TWO_MODEL, seed=1) as net,
-        opened(net.client("anna"), net.client("ben")) as (anna, ben),
-    ):
+    async with simulate(TWO, TWO_MODEL, seed=1) as net, opened(net.client("anna"), net.client("ben")) as (anna, ben):
         for client in (anna, ben):
             found = await client.retrieve({"items": [39, 4], "words": ..., "head": ...})
             assert list(found) == ["items", "words", "head"]
@@ -139,10 +130,7 @@ async def test_the_last_call_decides_which_rows_can_be_updated() -> None:
 
 async def test_a_session_keeps_its_rows() -> None:
     task = msgspec.structs.replace(TASK, selection="fixed")
-    async with (
-        simulate(task, model(), seed=1) as net,
-        opened(net.client("anna"), net.client("ben")) as (anna, ben),
-    ):
+    async with simulate(task, model(), seed=1) as net, opened(net.client("anna"), net.client("ben")) as (anna, ben):
         for client in (anna, ben):
             await client.retrieve({"items": [5, 6]})
             await add_one(client, 5)

@@ -82,9 +82,7 @@ def test_nothing_happens_where_the_system_has_no_list_of_mappings(monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("there", "room"),
-    [("1000", HELD_BYTES), ("16777216", 2**30), ("", HELD_BYTES)],
-    ids=["little", "much", "unknown"],
+    ("there", "room"), [("1000", HELD_BYTES), ("16777216", 2**30), ("", HELD_BYTES)], ids=["little", "much", "unknown"]
 )
 def test_room_for_parts_is_a_share_of_the_memory(
     there: str, room: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

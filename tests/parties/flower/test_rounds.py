@@ -204,10 +204,7 @@ def test_two_nodes_that_are_one_client_are_told_so(deployment, mod, servers):
             lambda state, _: state["embedding.weight"].__setitem__(33, 1.0) or {},
             "row 33 was changed, and was not retrieved",
         ),
-        (
-            lambda state, _: state["head.bias"].__iadd__(state["embedding.weight"][33, 0]) is None or {},
-            "head.bias",
-        ),
+        (lambda state, _: state["head.bias"].__iadd__(state["embedding.weight"][33, 0]) is None or {}, "head.bias"),
         (lambda state, _: state["head.bias"].__imul__(1e30) is None or {}, "head.bias"),
         (lambda state, _: state.pop("head.bias") is None or {}, "'head.bias' is missing"),
         (lambda state, _: state.update({"head.bias": np.ones(4, np.float32)}) or {}, "head.bias"),

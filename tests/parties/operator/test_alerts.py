@@ -108,10 +108,7 @@ def test_figures_are_recorded_as_their_names_say(tmp_path):
     """Four clients of 204 are not counted, for two reasons; nine tenths of rounds take less than 30 s."""
     rounds = {f'fsl_round_seconds_bucket{{task="goods",le="{top}"}}': "0+10x390" for top in ("30", "60", "+Inf")}
     rounds['fsl_round_seconds_bucket{task="goods",le="10"}'] = "0+8x390"
-    expected = {
-        "task:fsl_clients_excluded:share_6h": 4 / 204,
-        "task:fsl_round_seconds:p90_6h": 20.0,
-    }
+    expected = {"task:fsl_clients_excluded:share_6h": 4 / 204, "task:fsl_round_seconds:p90_6h": 20.0}
     case = hours(WELL | rounds, [])
     case["promql_expr_test"] = [
         {

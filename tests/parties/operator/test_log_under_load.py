@@ -82,12 +82,7 @@ def test_what_clients_and_full_disks_repeat_is_counted_too_and_the_audit_is_not(
 
 @pytest.mark.parametrize(
     ("origin", "network"),
-    [
-        ("203.0.113.9", "203.0.113.0/24"),
-        ("2001:db8:1:2::/64", "2001:db8:1::/48"),
-        ("memory-3", "memory-3"),
-        ("", ""),
-    ],
+    [("203.0.113.9", "203.0.113.0/24"), ("2001:db8:1:2::/64", "2001:db8:1::/48"), ("memory-3", "memory-3"), ("", "")],
 )
 def test_addresses_of_one_network_are_one_source(origin, network):
     assert network_of(origin) == network

@@ -20,14 +20,7 @@ from parties.commands import operating as commands
 from parties.commands.application import app
 from parties.deployment.operator_port import operator_port
 from parties.operator import serve_operator
-from parties.operator.answers import (
-    RoundsAnswer,
-    StatusAnswer,
-    read_answer,
-    round_answer,
-    rounds_answer,
-    status_answer,
-)
+from parties.operator.answers import RoundsAnswer, StatusAnswer, read_answer, round_answer, rounds_answer, status_answer
 from parties.operator.http import as_json
 from parties.operator.queries import OperatorPort
 from parties.operator.terminal import as_text, round_screen, rounds_table, status_screen, watch
@@ -433,10 +426,7 @@ async def _answers(stream: trio.SocketStream, said: bytes) -> None:
     await stream.send_all(said)
 
 
-@pytest.mark.parametrize(
-    ("length", "body"),
-    [(10**18, b'{"version": 5}'), (10**30, b""), (4, b'{"version": 5}')],
-)
+@pytest.mark.parametrize(("length", "body"), [(10**18, b'{"version": 5}'), (10**30, b""), (4, b'{"version": 5}')])
 async def test_an_answer_need_not_be_as_long_as_it_says(length, body):
     said = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (length, body)
     async with trio.open_nursery() as nursery:

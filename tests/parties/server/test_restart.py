@@ -247,9 +247,7 @@ async def test_a_restarted_server_says_where_it_goes_on(autojump_clock: trio.abc
         assert Resumed(number=1, state="Open") in home.events
 
 
-async def test_what_an_event_shows_about_a_client_is_stored_before_the_event(
-    autojump_clock: trio.abc.Clock,
-) -> None:
+async def test_what_an_event_shows_about_a_client_is_stored_before_the_event(autojump_clock: trio.abc.Clock) -> None:
     """A recorded event is not judged again after a restart."""
     async with house(1) as home, clients(home) as (anna, *_):
         await anna.submit(update(0))

@@ -50,10 +50,7 @@ def test_each_task_of_a_server_has_a_place_of_its_own(tmp_path):
     path = tmp_path / "s0.toml"
     tasks = [{"task": f"{name}.toml", "store": f"{name}.sqlite", "enrolment": "open"} for name in ("shop", "town")]
     path.write_text(to_toml(COMMON | {"tasks": [tasks[0], tasks[1] | {"blobs": {"folder": "bulk"}}]}))
-    assert [file.blobs_folder for file in HostFile.load(path, {}).tasks] == [
-        tmp_path / "shop.blobs",
-        tmp_path / "bulk",
-    ]
+    assert [file.blobs_folder for file in HostFile.load(path, {}).tasks] == [tmp_path / "shop.blobs", tmp_path / "bulk"]
     path.write_text(to_toml(COMMON | {"tasks": [tasks[0] | {"store": "memory", "blobs": {"folder": "bulk"}}]}))
     with pytest.raises(MisuseError, match="name a file as the store"):
         HostFile.load(path, {})

@@ -39,11 +39,7 @@ def test_each_task_has_the_settings_of_a_server_with_this_task_alone(tmp_path):
     assert (
         (shop.server, shop.listen, shop.limits.per_key)
         == (town.server, town.listen, town.limits.per_key)
-        == (
-            0,
-            "127.0.0.1:0",
-            7,
-        )
+        == (0, "127.0.0.1:0", 7)
     )
     assert (shop.limits.memory_bytes, town.limits.memory_bytes) == (1000, 2000)
     assert (shop.rounds.seconds, town.rounds.seconds) == (0, 5)

@@ -14,10 +14,7 @@ from parties.watch import Note
 from tests.parties.testing import small_world
 
 SEED = 4
-FAULTS = [
-    Crash("S1", AtTime(0.4), down=2.5),
-    Cut("client 0", connection=1, outward=True, after=40, lost=False),
-]
+FAULTS = [Crash("S1", AtTime(0.4), down=2.5), Cut("client 0", connection=1, outward=True, after=40, lost=False)]
 ROUND = b"\x07" * 32
 
 

@@ -30,9 +30,7 @@ ONE_ROUND = Schedule(clients=2, rounds=1)
 
 
 async def play(
-    behaviour: Callable[[Client], Awaitable[None]],
-    schedule: Schedule | None = ONE_ROUND,
-    horizon: float = 3_600.0,
+    behaviour: Callable[[Client], Awaitable[None]], schedule: Schedule | None = ONE_ROUND, horizon: float = 3_600.0
 ) -> float:
     """A round of two clients; how old the world was in the end."""
     async with world(TASK, MODEL, SEED, schedule=schedule, horizon=horizon) as made:

@@ -78,12 +78,7 @@ class Deployed:
         with (self.home(name) / f"{name}.log").open("a") as log:
             command = self._command(name, *words)
             self.running[name] = subprocess.Popen(
-                command,
-                cwd=self.home(home),
-                env=self._environment(),
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
+                command, cwd=self.home(home), env=self._environment(), stdout=subprocess.PIPE, stderr=log, text=True
             )
 
     def stop(self, name: str, number: signal.Signals = signal.SIGTERM) -> int:

@@ -329,11 +329,7 @@ PARSERS = (
     Parser("noise-message-2", _read_second, lambda: [SECOND], (AuthenticationError,), share=SLOW, longest=1_200),
     Parser("noise-message-3", _read_third, lambda: [THIRD], (AuthenticationError,), share=SLOW, longest=1_200),
     Parser(
-        "handshake-server",
-        _respond,
-        lambda: [CLIENT.preamble.encode() + FIRST + THIRD],
-        (ChannelError,),
-        share=SLOW,
+        "handshake-server", _respond, lambda: [CLIENT.preamble.encode() + FIRST + THIRD], (ChannelError,), share=SLOW
     ),
     Parser("handshake-client", _initiate, lambda: [_honest_answer()], (ChannelError,), share=SLOW),
     Parser(

@@ -291,13 +291,7 @@ PARSERS = (
         longest=200,
     ),
     Parser(
-        "model-npz",
-        _from_file("model.npz", load_model),
-        _npz,
-        MISUSE,
-        "model.npz",
-        share=SLOW,
-        memory_per_byte=2_048,
+        "model-npz", _from_file("model.npz", load_model), _npz, MISUSE, "model.npz", share=SLOW, memory_per_byte=2_048
     ),
     Parser(
         "model-safetensors",

@@ -37,15 +37,7 @@ PREFIX = f"round-{CONFIG.number:08}"
 TERMS = ssa.Terms.of(CONFIG, 0)
 MODEL = {"items": np.zeros((40, 2), np.float32), "head": np.zeros(3, np.float32)}
 BEGUN = RoundStart(
-    config=CONFIG,
-    server=0,
-    proof_key=key(12),
-    model=MODEL,
-    state={},
-    union={},
-    opened_at=1.0,
-    closes_at=2.0,
-    enough=2,
+    config=CONFIG, server=0, proof_key=key(12), model=MODEL, state={}, union={}, opened_at=1.0, closes_at=2.0, enough=2
 )
 PIECES = tuple(tuple(bytes([n]) * span.size(CONFIG.shape) for span in spans_of(CONFIG.shape)) for n in (0, 1))
 NAMES = tuple(share_digest(map(piece_digest, pieces)) for pieces in PIECES)

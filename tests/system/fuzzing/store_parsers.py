@@ -223,13 +223,7 @@ async def _session_origin(store: Store) -> None:
     await sessions.of(CONFIG, "alice")
 
 
-ORIGIN = {
-    "msk": bytes(16),
-    "commitments": (key(1), key(2)),
-    "tree": key(3),
-    "trees": Trees.OWN,
-    "protocol": "ssa",
-}
+ORIGIN = {"msk": bytes(16), "commitments": (key(1), key(2)), "tree": key(3), "trees": Trees.OWN, "protocol": "ssa"}
 
 
 class _Link:
@@ -372,11 +366,7 @@ PARSERS = (
         [ORIGIN],
     ),
     _parser("server-toss-half", _entry(f"{ROUND}/toss", _toss), [HALF]),
-    _parser(
-        "server-toss-said",
-        _entry(f"{ROUND}/toss", _toss, Record(f"{ROUND}/toss", encode(HALF))),
-        [TOSSED],
-    ),
+    _parser("server-toss-said", _entry(f"{ROUND}/toss", _toss, Record(f"{ROUND}/toss", encode(HALF))), [TOSSED]),
     _parser("server-sample", _entry(f"{ROUND}/sample", _sample), LISTS),
     _parser(
         "server-last-sample",
@@ -387,13 +377,5 @@ PARSERS = (
     _parser(
         "store-mark", _read_mark, lambda: [b"fsl-async mark %s %020d\n" % (b"ab" * 16, 7)], longest=128, share=SLOW
     ),
-    _parser(
-        "store-file",
-        _read_store,
-        _stores,
-        source=SQLITE,
-        share=HEAVY,
-        longest=2**18,
-        memory=2**23,
-    ),
+    _parser("store-file", _read_store, _stores, source=SQLITE, share=HEAVY, longest=2**18, memory=2**23),
 )

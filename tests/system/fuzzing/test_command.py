@@ -91,10 +91,7 @@ def test_an_input_is_replayed(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [
-        (["--target", "nobody"], "no parser is called 'nobody'"),
-        (["--replay", "entries", "/nowhere"], "No such file"),
-    ],
+    [(["--target", "nobody"], "no parser is called 'nobody'"), (["--replay", "entries", "/nowhere"], "No such file")],
 )
 def test_what_cannot_be_done_is_said(arguments, said, capsys):
     assert command.main(arguments) == 2

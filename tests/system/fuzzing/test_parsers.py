@@ -110,11 +110,7 @@ WITHOUT_PARSERS = tuple(wing for wing in WINGS if not wing.startswith("parties/c
 
 
 def test_every_message_that_a_peer_may_send_is_an_example() -> None:
-    for messages, union in (
-        (CLIENT_MESSAGES, FromClient),
-        (SERVER_MESSAGES, FromServer),
-        (PEER_MESSAGES, FromPeer),
-    ):
+    for messages, union in ((CLIENT_MESSAGES, FromClient), (SERVER_MESSAGES, FromServer), (PEER_MESSAGES, FromPeer)):
         assert {type(message) for message, _ in messages} == set(get_args(union))
 
 

@@ -891,7 +891,7 @@ GUARDS: dict[str, list[Guard]] = {
         )
     ],
     "parties/commands/copies.py": [
-        Guard("without a mark nothing is restored unless somebody knows", 'if has_run != "no":', BACKUP),
+        Guard("without a mark nothing is restored unless somebody knows", 'if has_run != "no":', BACKUP)
     ],
     "parties/deployment/backup.py": [
         Guard("no older copy is restored", "if last.transactions > then.transactions:", BACKUP),

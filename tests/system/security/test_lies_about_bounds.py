@@ -85,10 +85,7 @@ CHEATS: dict[str, Cheat] = {
 MALFORMED: dict[str, tuple[Cheat, str]] = {
     "too long": (changed(lambda private: private + b"\0"), "the task implies"),
     "nothing": (lambda *_: (b"", b""), "a digest of 32 bytes expected of the bound's proof"),
-    "another digest": (
-        lambda *of: (proof_of_less(*of)[0], bytes(DIGEST_BYTES)),
-        "does not match its digest",
-    ),
+    "another digest": (lambda *of: (proof_of_less(*of)[0], bytes(DIGEST_BYTES)), "does not match its digest"),
 }
 
 

@@ -96,11 +96,7 @@ async def test_a_statement_that_proves_nothing_is_refused_by_name(name: str) -> 
 
 
 async def test_all_clients_are_told_of_one_list_and_each_of_its_own_place() -> None:
-    async with (
-        simulate(TASK, model(), seed=1) as network,
-        network.client("anna") as anna,
-        network.client("ben") as ben,
-    ):
+    async with simulate(TASK, model(), seed=1) as network, network.client("anna") as anna, network.client("ben") as ben:
         await take_part(anna)
         await take_part(ben)
         await network.finish_round()

@@ -78,10 +78,7 @@ SUBMITTED = ("ssa", "Open", "Submitted", "Open")
 CLOSED = ("ssa", "Open", "CloseRound", "Closed")
 SUMMED = ("ssa", "Verified", "Summed", "Committed")
 UNRECORDED = Plan(
-    (
-        SlowDisk("S0", begin=0.0, seconds=100.0, each=0.3),
-        Crash("S0", AtTransition(*SUBMITTED, "before sync"), 1.0),
-    ),
+    (SlowDisk("S0", begin=0.0, seconds=100.0, each=0.3), Crash("S0", AtTransition(*SUBMITTED, "before sync"), 1.0)),
     seconds=20.0,
 )
 """What is said before it is written has the time to arrive; then it turns out that it never was written."""

@@ -44,10 +44,7 @@ async def measure_way(
     limits = {**LIBERAL, "memory_bytes": options.memory * MIB, "queue_seconds": 3_000.0}
     crowd = Crowd(options.clients, options.clients, 1, options.seed, in_turn=way == WAYS[0], limits=limits)
     [measured] = await measure(
-        folder,
-        large_task(options.weights, options.clients),
-        crowd,
-        lambda what, many: progress(f"{what}, {way}", many),
+        folder, large_task(options.weights, options.clients), crowd, lambda what, many: progress(f"{what}, {way}", many)
     )
     return {
         "way": way,
@@ -103,10 +100,7 @@ def figures(ways: list[dict[str, Any]], options: argparse.Namespace) -> dict[str
 def _table(told: dict[str, Any]) -> Table:
     title = f"{told['clients']} clients of {told['share_mib']:,.0f} MiB each, budget {told['budget_mib']:,.0f} MiB"
     table = Table(
-        "sent",
-        "seconds to both receipts",
-        *(f"{name}, MiB: start, receipts, sum" for name in SERVERS),
-        title=title,
+        "sent", "seconds to both receipts", *(f"{name}, MiB: start, receipts, sum" for name in SERVERS), title=title
     )
     for line in told["ways"]:
         seconds = ", ".join(f"{seconds:.1f}" for seconds in line["submit_seconds"])

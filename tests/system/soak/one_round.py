@@ -183,12 +183,7 @@ async def start_servers(site: Site, nursery: trio.Nursery, heard: Callable[[int,
     return servers
 
 
-async def measure(
-    folder: Path,
-    task: Task,
-    crowd: Crowd,
-    progress: Callable[[str, int], None],
-) -> list[Measured]:
+async def measure(folder: Path, task: Task, crowd: Crowd, progress: Callable[[str, int], None]) -> list[Measured]:
     """Run some rounds and measure each; the first one in a server's life includes that its kernels are loaded.
 
     Args:

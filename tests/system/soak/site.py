@@ -82,12 +82,7 @@ class Site:
 
 
 def lay_out(
-    folder: Path,
-    task: Task,
-    clients: Sequence[str],
-    rounds: Mapping[str, Any],
-    rng: np.random.Generator,
-    **more: Any,
+    folder: Path, task: Task, clients: Sequence[str], rounds: Mapping[str, Any], rng: np.random.Generator, **more: Any
 ) -> Site:
     """Write everything that a deployment needs.
 

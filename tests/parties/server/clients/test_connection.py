@@ -5,26 +5,13 @@ import trio
 
 from fsl_async.errors import ChannelError, MisuseError, PeerViolationError
 from fsl_async.wire.codec import decode, encode
-from fsl_async.wire.messages import (
-    AskOutcome,
-    AskTask,
-    Enter,
-    FromServer,
-    Opened,
-    Receipt,
-    Refused,
-    Submit,
-    TaskIs,
-)
+from fsl_async.wire.messages import AskOutcome, AskTask, Enter, FromServer, Opened, Receipt, Refused, Submit, TaskIs
 from parties.client.connection import ServerConnection
 from parties.schedule import ConversationLimits
 from parties.server.clients.connection import LONGEST_HEAD
 from parties.server.replies import AbuseError, farewell, say_why
 from tests.support.conversing import BULK, LONGER, ROUND, House, ask, house_with, reply, submit, until_lost
-from transport import (
-    ChannelClosedError,
-    TooSlowError,
-)
+from transport import ChannelClosedError, TooSlowError
 from transport.records import RecordType
 
 
@@ -86,10 +73,7 @@ BREACHES = {
     "what is no message": ((b"hello",), "cannot be read"),
     "bulk with a request that has none": (encode(AskTask(), b"1"), "'ask-task', which has no bulk"),
     "as much bulk with such a request as with another": (encode(AskTask(), bytes(BULK)), "Invalid value 'ask-task'"),
-    "a head in another form, before its bulk": (
-        (HEAD.replace(b"query\0", b"query\xcc\0"), CONTENT),
-        "cannot be read",
-    ),
+    "a head in another form, before its bulk": ((HEAD.replace(b"query\0", b"query\xcc\0"), CONTENT), "cannot be read"),
 }
 
 
@@ -173,9 +157,7 @@ async def test_without_room_a_request_waits_unread(nursery, autojump_clock):
         await trio.sleep(1)
         nursery.start_soon(ben.send, *submit())
         await trio.sleep(1)
-        assert [client for client, _, _ in house.taken] == [
-            "anna",
-        ]
+        assert [client for client, _, _ in house.taken] == ["anna"]
         house.counter.working.set()
         assert isinstance(await reply(anna), Receipt)
         assert isinstance(await reply(ben), Receipt)
@@ -411,8 +393,7 @@ def test_memory_is_what_is_given_or_what_the_task_needs():
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["minimum_rate", "message_seconds", "idle_seconds", "queue_seconds", "requests_per_second", "request_burst"],
+    "name", ["minimum_rate", "message_seconds", "idle_seconds", "queue_seconds", "requests_per_second", "request_burst"]
 )
 def test_limits_are_positive(name):
     for value in (0, -1, float("nan")):

@@ -48,10 +48,7 @@ AGREED = {
         known(OPEN, present=b"", said=Step.ASKED, asked=THREE),
         known(MIRROR, said=Step.ASKED, heard=Step.ASKED, asked=ONE, peer_asked=THREE),
     ),
-    "equal lists": (
-        known(OPEN, said=Step.ROSTER, roster=THREE),
-        known(MIRROR, heard=Step.ROSTER, peer_roster=THREE),
-    ),
+    "equal lists": (known(OPEN, said=Step.ROSTER, roster=THREE), known(MIRROR, heard=Step.ROSTER, peer_roster=THREE)),
 }
 BEHIND = {
     "two rounds back": (Known(), Known(settled=2, last=TWO), "2 rounds are over, and it knows of 0"),
