@@ -75,7 +75,7 @@ FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_asyn
 # Flower's environment goes without constraints.txt: it requires older releases of what is pinned there.
 .venv-flower/ready: pyproject.toml
 	$(PYTHON) -m venv .venv-flower
-	.venv-flower/bin/pip --disable-pip-version-check --quiet install --editable .[server,flower] flwr==1.41.0 torch==2.13.0 \
+	.venv-flower/bin/pip --disable-pip-version-check --quiet install --editable .[server,flower] 'flwr[simulation]==1.41.0' torch==2.13.0 \
 		pytest pytest-timeout pytest-trio pytest-xdist hypothesis
 	touch $@
 

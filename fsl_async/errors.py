@@ -110,9 +110,9 @@ class WrongAnswerError(FslError):
 
     def __init__(self) -> None:
         super().__init__(
-            "one of the servers answered the retrieval wrongly, and no row of it is handed out: its trees are dropped, "
-            "so retrieve again; if it fails again, tell the operators of both servers, because one of them lies or is "
-            "damaged, and which one cannot be told from here"
+            "a server answered the retrieval wrongly: no row is returned, and its trees are dropped. Retrieve again; "
+            "if that fails, tell the operators of both servers: one of the two lies or is damaged, and this client "
+            "cannot know which"
         )
 
 

@@ -73,8 +73,8 @@ class AlreadyCountedError(FslError):
 
     def __init__(self, receipt: SubmissionReceipt, outcome: ClientOutcome) -> None:
         super().__init__(
-            f"the pending submission to round {receipt.number} was counted after all, as both servers have signed; "
-            "nothing was sent now: do not submit its values again, and call again for what is new"
+            f"both servers have signed that they counted the pending submission to round {receipt.number}; nothing was "
+            "sent now: do not submit its values again, and repeat the call for new values"
         )
         self.receipt = receipt
         self.outcome = outcome
@@ -96,10 +96,10 @@ class OtherCountedError(FslError):
         self.outcome = outcome
         self.in_doubt = outcome.number
         super().__init__(
-            f"the sum of round {outcome.number} has another submission of this client, {outcome.digest.hex()[:16]}…, "
-            "and not this one: an earlier process with the same keys made it, whose state is lost or elsewhere. Do not "
-            "submit these values again, unless you know that they are not the same as the other one's; keep the state, "
-            "and run one process for each client"
+            f"round {outcome.number} counted another submission of this client, {outcome.digest.hex()[:16]}…, instead "
+            "of this one: an earlier process with the same keys made it, and its state is lost or elsewhere. Submit "
+            "these values again only if they differ from the other submission's; keep the state file, and run one "
+            "process for each client"
         )
 
     def __str__(self) -> str:
@@ -139,8 +139,8 @@ class ClientEndedError(FslError):
 
     def __init__(self, why: str) -> None:
         super().__init__(
-            f"this client has ended, because an earlier call failed ({why}); make it anew, and it resumes from what is "
-            "stored"
+            f"this client has ended, because an earlier call failed ({why}); make a new client, which resumes from the "
+            "stored state"
         )
 
 
@@ -236,7 +236,7 @@ class BudgetSpentError(MisuseError):
         super().__init__(
             f"this client's {spent.rounds} submissions have spent ε = {spent.epsilon:.4g} of its privacy budget of "
             f"{spent.budget:g}, and one more would make it {spent.next_epsilon:.4g}: nothing was sent. It can still "
-            "retrieve; it takes part again only in another task, whose rounds add to what this one has told"
+            "retrieve; to submit again it needs another task, and the ε of both tasks add up"
         )
         self.spent = spent
 

@@ -56,7 +56,7 @@ class Call(Generic[HostT, ResultT]):
             host: what does it.
             ended: called when it has been done, before the caller can know.
         """
-        tell = partial(self.refuse, MisuseError("it was closed, or the call interrupted, before it was done"))
+        tell = partial(self.refuse, MisuseError("this call was not done: it was interrupted, or its object closed"))
         try:
             with self.scope, trio.move_on_after(self.timeout) as timer:
                 tell = partial(self.result.set_result, await self.work(host))

@@ -26,7 +26,7 @@ ProtocolName: TypeAlias = Literal["ssa", "psr", "psu"]
 Only: TypeAlias = Mapping[str, tuple[object, str]]
 """By field, the only value that it may have, and why; the `ONLY` of a topic has it by protocol."""
 
-NO_UPDATES: Final = "there are no updates; leave it out"
+NO_UPDATES: Final = "rounds of this protocol have no updates; leave it out"
 """Why a field has its only value where rounds only retrieve, or only find unions."""
 
 Rule: TypeAlias = Literal["sum", "mean", "weighted-mean", "row-mean", "own"]

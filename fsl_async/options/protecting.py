@@ -30,7 +30,7 @@ _ALONE: Final[Only] = {
     "largest_weight": (None, NO_UPDATES),
     "min_contributors": (
         None,
-        "contributors are counted where sums are opened, and its rounds open none; leave it out",
+        "rounds of this protocol open no sums; leave min_contributors out",
     ),
     "privacy": (None, NO_UPDATES),
 }
@@ -40,18 +40,18 @@ ONLY: Final[Mapping[ProtocolName, Only]] = {"psr": _ALONE, "psu": _ALONE}
 _COUNTING: Final[Only] = {
     "security": (
         "verified",
-        "a count is worth something only if every client's trees are proved; use security='verified', or leave "
-        "min_contributors out",
+        "without proofs a client could count any number of times; use security='verified', or leave min_contributors "
+        "out",
     ),
     "alignment": (
         "all",
-        "a union shows every row that a single client has; use alignment='all', or leave min_contributors out",
+        "the union shows the rows of single clients; use alignment='all', or leave min_contributors out",
     ),
 }
 """Where contributors are counted."""
 
 _MEAN_OF_ROWS: Final[Only] = {
-    "security": ("verified", "a row is divided by how many clients' trees stand on it, which only proofs make true"),
+    "security": ("verified", "rows are divided by counts of clients, which need proofs; use apply='mean'"),
     "alignment": ("all", "contributors are counted on all rows of a block; use alignment='all', or apply='mean'"),
 }
 
@@ -75,21 +75,21 @@ def _check_contributors(task: TaskFields) -> None:
         msgspec.structs.force_setattr(task, "min_contributors", 1)
     if task.min_contributors is None:
         if task.lying_clients != 1:
-            raise MisuseError("task: lying_clients says what min_contributors withstands; add min_contributors = …")
+            raise MisuseError("task: lying_clients has no effect without min_contributors; add it, or leave both out")
         return
     check_range("task", "min_contributors", task.min_contributors, 1 if by_row else 2, task.max_clients)
     check_only(task, *(("apply", _MEAN_OF_ROWS) if by_row else ("min_contributors", _COUNTING)))
     what, instead = ('apply="row-mean"', 'apply="mean"') if by_row else ("min_contributors", "min_clients")
     if not any(isinstance(block, Sparse) for block in task.blocks):
         raise MisuseError(
-            f"task: {what} counts who contributes to rows, and every client contributes to all of a dense block; give "
-            f"the task a sparse block, or use {instead}"
+            f"task: {what} counts the clients of each row of a sparse block, and this task has none; add a sparse "
+            f"block, or use {instead}"
         )
     rows = sum(block.rows for _, block in task.sparse_blocks())
     if rows > LARGEST_COUNTED:
         raise MisuseError(
-            f"task: {what} counts who contributes to each of {rows:,} rows, and a share of the counts is one message, "
-            f"with {LARGEST_COUNTED:,} rows at most; leave it out, or make several tasks of the blocks"
+            f"task: {what} counts the clients of at most {LARGEST_COUNTED:,} rows, as many as fit in one message, and "
+            f"this task has {rows:,}; leave it out, or divide the blocks among several tasks"
         )
     _check_lying_clients(task)
 
@@ -113,14 +113,13 @@ def _check_largest_weight(task: TaskFields) -> None:
     if task.bound is None or task.weights is None:
         if task.largest_weight is not None:
             raise MisuseError(
-                "task: largest_weight is proved where a task has both weights and a bound; add what is missing, or "
-                "leave it out"
+                "task: largest_weight needs both weights and a bound; add the missing one, or leave largest_weight out"
             )
         return
     if task.largest_weight is None:
         raise MisuseError(
             f"task: weights={task.weights!r} with a bound needs largest_weight = …, the most that one client "
-            "weighs: a client with a weight below 0 would undo what the bound promises of the mean; 1.0 will do if "
+            "weighs: otherwise a client with a negative weight could make the mean arbitrarily large; use 1.0 if "
             "clients divide their weights by the largest one"
         )
     if type(task.largest_weight) not in (int, float) or not 0 < task.largest_weight < _BEYOND_FLOATS:
@@ -131,14 +130,13 @@ def _check_largest_weight(task: TaskFields) -> None:
 def _check_bound(task: TaskFields) -> None:
     if task.bound is None:
         if task.bound_proof != "exact":
-            raise MisuseError(f"task: bound_proof={task.bound_proof!r} says how a bound is proved; add bound = …")
+            raise MisuseError(f"task: bound_proof={task.bound_proof!r} has no effect without a bound; add bound = …")
         return
     if type(task.bound) not in (int, float) or not 0 < task.bound < _BEYOND_FLOATS:
         raise MisuseError(f"task: bound must be a number above 0, not {task.bound!r}")
     if task.security == "semi-honest":
         raise MisuseError(
-            "task: security='semi-honest' contradicts bound: a bound is proved of verified trees; leave one of the "
-            "two out"
+            "task: security='semi-honest' contradicts bound: only verified trees prove a bound; leave out one of them"
         )
     msgspec.structs.force_setattr(task, "bound", float(task.bound))
     if task.largest_weight is not None and not 1 <= task.largest_weight_integer <= task.bound_integer:
@@ -160,8 +158,8 @@ def _check_privacy(task: TaskFields) -> None:
         )
     if task.alignment == "union":
         raise MisuseError(
-            "task: alignment='union' contradicts privacy: a union tells exactly which rows somebody has selected, and "
-            "noise in the sums hides nothing of it; leave one of them out"
+            "task: alignment='union' contradicts privacy: the union shows which rows were selected, and noise on the "
+            "sums does not hide it; leave one of the two out"
         )
     _check_delta(task)
     _check_counts(task)
@@ -180,9 +178,9 @@ def _check_delta(task: TaskFields) -> None:
     privacy = task.privacy
     if privacy is not None and not privacy.large_delta and privacy.delta * task.max_clients > 1:
         raise MisuseError(
-            f"task: privacy.delta={privacy.delta:g} is more than 1/max_clients = {1 / task.max_clients:.3g}: ε says "
-            "nothing with that probability, and publishing one client's whole update would be allowed; use a far "
-            "smaller delta, such as 1e-6, or say large_delta=True if it is meant"
+            f"task: privacy.delta={privacy.delta:g} is more than 1/max_clients = {1 / task.max_clients:.3g}: such a "
+            "delta allows servers to publish one client's whole update; use a far smaller one, such as 1e-6, or "
+            "large_delta=True if you mean it"
         )
 
 

@@ -25,13 +25,13 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 ONLY: Final[Mapping[ProtocolName, Only]] = {
     "psr": {
         "updates": ("retrieved", NO_UPDATES),
-        "alignment": ("all", "a union is found from submissions, and its rounds take none; leave it out"),
-        "selection": ("adaptive", "a session begins with a submission, and its rounds take none; leave it out"),
+        "alignment": ("all", "rounds of this protocol take no submissions; leave alignment out"),
+        "selection": ("adaptive", "rounds of this protocol take no submissions; leave selection out"),
     },
     "psu": {
         "updates": ("retrieved", NO_UPDATES),
-        "alignment": ("all", "its rounds find unions already, and no others follow; leave it out"),
-        "selection": ("adaptive", "rows that stay fixed would have the same union every time; leave it out"),
+        "alignment": ("all", "every round of this protocol finds a union; leave alignment out"),
+        "selection": ("adaptive", "with fixed rows every round would find the same union; leave selection out"),
     },
 }
 
@@ -61,6 +61,6 @@ def _check_blocks(task: TaskFields) -> None:
 def _check_protocol(task: TaskFields) -> None:
     sparse = [isinstance(block, Sparse) for block in task.blocks]
     if task.protocol == "psr" and not any(sparse):
-        raise MisuseError("task: protocol='psr' needs a sparse block: a dense one is read whole, and nothing hides")
+        raise MisuseError("task: protocol='psr' needs a sparse block: dense blocks are read whole, without privacy")
     if task.protocol == "psu" and not all(sparse):
-        raise MisuseError("task: protocol='psu' takes sparse blocks alone: every client touches all of a dense one")
+        raise MisuseError("task: protocol='psu' takes sparse blocks alone: of a dense block every client has all rows")

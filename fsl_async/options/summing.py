@@ -45,7 +45,7 @@ def check(task: TaskFields) -> None:
 def _check_largest(task: TaskFields) -> None:
     room = task.room_per_client
     if room < 1:
-        raise MisuseError(f"task: with {task.max_clients} clients even the smallest value could wrap")
+        raise MisuseError(f"task: the ring is too small for max_clients={task.max_clients}; use a larger one")
     if task.largest is None:
         return
     if type(task.largest) not in (int, float) or not task.largest * 2**task.ring.fraction_bits >= 1:
@@ -77,7 +77,7 @@ def _check_rule(task: TaskFields) -> None:
 def _check_fractions(task: TaskFields, what: str) -> None:
     if task.ring.fraction_bits == 0:
         raise MisuseError(
-            f"task: {what} gives fractions, and the ring has no fraction bits; use Ring({task.ring.bits}, "
+            f"task: {what} needs a ring with fraction bits; use Ring({task.ring.bits}, "
             f"fraction_bits={task.ring.bits * 3 // 8})"
         )
 
@@ -96,4 +96,4 @@ def _check_weights(task: TaskFields) -> None:
     if not isinstance(block, Dense) or block.size != 1:
         raise MisuseError(f"task: weights = {task.weights!r} must name a Dense block of size 1, not {block!r}")
     if len(task.blocks) == 1:
-        raise MisuseError(f"task: {task.weights!r} only divides; give the task a block to learn as well")
+        raise MisuseError(f"task: the only block, {task.weights!r}, has weights; add a block with a model")

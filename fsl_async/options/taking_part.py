@@ -32,8 +32,8 @@ ORDINARY_QUORUM = 16
 
 ONLY: Final[Mapping[ProtocolName, Only]] = {
     "psr": {
-        "min_clients": (None, "its rounds end when their time is over, however many clients come; leave it out"),
-        "sample": (None, "a sample is of those whose submissions count, and its rounds take none; leave it out"),
+        "min_clients": (None, "rounds of this protocol end by time alone; leave min_clients out"),
+        "sample": (None, "rounds of this protocol take no submissions; leave sample out"),
     },
 }
 

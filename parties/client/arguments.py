@@ -37,7 +37,7 @@ def wanted_rows(task: Task, rows: Rows) -> tuple[dict[int, npt.NDArray[np.uint32
     whole = [name for name, wanted in rows.items() if wanted is ...]
     for name in whole:
         if task.block(name).name == task.weights:
-            raise MisuseError(f"block {name!r} has the clients' weights, which only divide: there is no model of it")
+            raise MisuseError(f"block {name!r} has the clients' weights and no model: leave it out of the retrieval")
     arrays = {name: _array(name, wanted) for name, wanted in rows.items() if wanted is not ...}
     return rows_by_block(task, arrays), whole
 

@@ -74,7 +74,7 @@ class Announcements:
             _check_session(server, config, session)
         if not opened.drawn and config.sample is None:
             raise PeerViolationError(
-                f"S{server}", "says that this client is not drawn for a round that is for everybody"
+                f"S{server}", "says that this client was not drawn, but rounds of this task are for every client"
             )
         return Announced(server, config, opened.drawn)
 
@@ -125,13 +125,13 @@ def _check_session(server: int, config: RoundConfig, session: TreeSession) -> No
     if (config.session, config.hash_seed) != (begun.session, begun.hash_seed):
         raise PeerViolationError(
             f"S{server}",
-            f"announces the seed of round {config.session}, this session's is of round {begun.session}"
-            f"{', and another one' if config.session == begun.session else ''}; `forget_session` begins a new one",
+            f"announces {'another' if config.session == begun.session else f'round {config.session} and its'} seed, "
+            f"but this session began with the seed of round {begun.session}; `forget_session` begins a new one",
         )
     if any(bins and bins != planted for bins, planted in zip(config.bins, begun.bins, strict=True)):
         raise PeerViolationError(
             f"S{server}",
-            f"announces {list(config.bins)} bins in a segment of the sparse blocks, this session's trees stand in "
+            f"announces {list(config.bins)} bins in a segment of the sparse blocks, but this session's trees have "
             f"{list(begun.bins)}; `forget_session` begins a new one",
         )
 

@@ -199,12 +199,12 @@ def _unknown(last: LastSubmission, denials: Mapping[int, FslError], accounts: Ma
             case last.digest:
                 told = "it was counted"
             case b"":
-                told = f"it was not ({outcome.reason})"
+                told = f"it was not counted ({outcome.reason})"
             case other:
-                told = f"another one of this client was ({other.hex()[:16]}…)"
+                told = f"another submission of this client was counted ({other.hex()[:16]}…)"
         parts.append(f"S{server} alone has signed that {told}")
     number = last.config.number
-    return f"whether the submission to round {number} was counted cannot be learnt any more: {'; '.join(parts)}"
+    return f"no server can say any more whether the submission to round {number} was counted: {'; '.join(parts)}"
 
 
 def _same_ending(first: Statement, second: Statement) -> bool:

@@ -284,7 +284,7 @@ def refusal(server: int, message: messages.Refused) -> RoundClosedError | Reques
             return RoundClosedError(f"S{server}: {explanation}; the next call enters the next round")
         case messages.Refused(reason="busy"):
             after = message.retry_after
-            return ServerBusyError(server, f"{explanation}; it wants to be asked again after {after} s", after)
+            return ServerBusyError(server, f"{explanation}; try again after {after} s", after)
         case _:
             return RequestDeniedError(server, message.reason, explanation)
 

@@ -210,7 +210,7 @@ def _explanation(error: ChannelError | ServerBusyError) -> str:
         case UnansweredError():
             return str(error)
         case SilentPeerError():
-            return f"{error}: the server stands still, or the network has forgotten the connection"
+            return f"{error}: the server does not respond, or the network dropped the connection"
         case ChannelClosedError() | ConnectionLostError():
             return "the connection ended before the answer: the server was stopped or restarted, or the network failed"
         case UnreachableError() if _is_no_name(error):

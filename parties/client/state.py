@@ -322,7 +322,7 @@ def _check_owner(owner: StoredOwner, ours: StoredOwner) -> None:
     if owner.version != VERSION:
         raise StorageError(
             f"{SOURCE} is of version {owner.version}, this release reads version {VERSION}. Run the release that wrote "
-            "it; or, once that has the outcome of what was sent, begin anew with another store"
+            "it; or, after that release has the outcome of its last submission, begin anew with another store"
         )
     if owner.identity != ours.identity:
         whose = f"client {owner.name!r}" if owner.name != ours.name else f"other keys of {owner.name!r}"
@@ -331,7 +331,7 @@ def _check_owner(owner: StoredOwner, ours: StoredOwner) -> None:
         theirs, task = (_task(data) for data in (owner.task, ours.task))
         field, there, here = first_difference(theirs, task) or ("", "", "")
         raise MisuseError(
-            f"the state belongs to another task: {field} is {there} there, {here} here; use the task file it is of"
+            f"the state belongs to another task: {field} is {there} there, {here} here; use the task file of the state"
         )
 
 
@@ -371,7 +371,7 @@ def _charged(keys: set[str]) -> frozenset[bytes]:
     try:
         return frozenset(bytes.fromhex(key.removeprefix(SPENT)) for key in keys if key.startswith(SPENT))
     except ValueError as error:
-        raise StorageError(f"{SOURCE} cannot be read: what is charged has no round's id: {error}") from error
+        raise StorageError(f"{SOURCE} cannot be read: what is spent has no round's id: {error}") from error
 
 
 def _doubt(last: LastSubmission) -> Put:
@@ -383,7 +383,7 @@ def _doubts(keys: set[str]) -> dict[bytes, int]:
         found = [key.removeprefix(DOUBTS).split("/") for key in keys if key.startswith(DOUBTS)]
         return {bytes.fromhex(mark): int(number) for mark, number in found}
     except ValueError as error:
-        raise StorageError(f"{SOURCE} cannot be read: what is in doubt has no mark and round: {error}") from error
+        raise StorageError(f"{SOURCE} cannot be read: a submission in doubt has no mark and round: {error}") from error
 
 
 def _session(session: OwnSession) -> tuple[Change, ...]:

@@ -126,8 +126,8 @@ async def told_what_it_waits_for(report: Report) -> AsyncIterator[None]:
     async def tell() -> None:
         await trio.sleep(PATIENT_SECONDS)
         report.progress(
-            f"fsl-async {report.command}: still waiting, for a server that is away or busy, or for the next round: a "
-            "client submits once in a round. --patience limits the first, --timeout and Ctrl-C both: nothing is lost"
+            f"fsl-async {report.command}: still waiting for a server that is away or busy (--patience limits that), or "
+            "for the next round, as a client submits once in a round. --timeout or Ctrl-C end it, and nothing is lost"
         )
 
     async with trio.open_nursery() as nursery:

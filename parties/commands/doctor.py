@@ -153,7 +153,7 @@ def _read(path: Path) -> tuple[Progress, StoreAge]:
         for (name,) in journals:
             end.entries(name.decode(errors="replace"))
         if not end.keys(PROGRESS):
-            raise StorageError(f"{path} is of no server: none has been started with it yet, or it is a client's")
+            raise StorageError(f"{path} is no server's store: no server was started with it yet, or it is a client's")
         return decode_stored(end.blob(PROGRESS), Progress, "the store's standing"), end.life()
 
 
@@ -185,7 +185,7 @@ def _mark(path: Path) -> str:
 def _store_log(path: Path) -> str:
     log = path.with_name(f"{path.name}-wal")
     if not exists(log):
-        return "none: the store was closed well, or its log was taken away, which the mark shows"
+        return "none: the store was closed well, or its log was removed, which the mark would show"
     if not exists(path):
         raise StorageError(f"{log} is the log of a store that is not there: put {path} back beside it")
     return f"{log} has {log.stat().st_size:,} bytes of {path}; they belong together"
@@ -237,7 +237,7 @@ async def _blobs(file: ServerFile, deployment: Deployment) -> str:
         return file.blobs.url or "in memory, as the store is"
     if not exists(folder):
         if exists(file.store.path):
-            raise Doubt(f"{folder} is not there, and the store is: a start makes it anew, unless its disk is mounted")
+            raise Doubt(f"{folder} is missing, but the store is not: mount its disk, or a start makes it anew")
         return f"{folder} is not there: a start makes it"
     try:
         check_private(folder)
@@ -247,7 +247,7 @@ async def _blobs(file: ServerFile, deployment: Deployment) -> str:
     lost = [] if not exists(file.store.path) else await _lost_blobs(file.store.path, folder, deployment)
     if lost:
         several = count_of(len(lost), "blob of the running round is", "blobs of the running round are")
-        raise Doubt(f"{several} missing or altered in {folder}, which waits for them: {lost[0]}")
+        raise Doubt(f"{several} missing or altered in {folder}, and the round waits for them: {lost[0]}")
     return f"{folder} is this server's, {size_below(folder):,} bytes; nothing that its round needs is missing"
 
 

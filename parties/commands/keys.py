@@ -69,7 +69,7 @@ def enrol(file: Path, task: Path, *, tokens: int = 1, form: FormatFlag = "text")
         total = add_tokens(file, Deployment.load(task).task.digest(), made)
         report.progress(
             f"{file}: {total} tokens; a server reads it when it starts, and both need the same file. Each token below "
-            "is for one client, and is kept nowhere:"
+            "is for one client, and no file keeps it:"
         )
         report.result("\n".join(made), {"file": str(file), "tokens": made, "in_file": total})
 

@@ -174,7 +174,7 @@ def draw(
     """
 
     def told(answer: Any) -> str:
-        drawn = f"who takes part in round {number} is drawn of the clients that have asked both servers"
+        drawn = f"the clients of round {number} are drawn from those that have asked both servers"
         return f"{drawn}; {answer.asked} have asked this one"
 
     return _change_round("draw", where, number, told, token_file, task, form)

@@ -288,7 +288,7 @@ async def _tell_of_another(report: Report, client: Client) -> dict[str, Any]:
             raise
         text = str(error)
         told |= {"error": text}
-    report.progress(f"fsl-async {report.command}: before this update, another one: {text}")
+    report.progress(f"fsl-async {report.command}: an earlier update was submitted first: {text}")
     await client.mark_reported()
     return told
 

@@ -22,7 +22,7 @@ def list_enrolled(file: ServerFile) -> list[Member]:
         StorageError: the store cannot be read.
     """
     if not isinstance(file.store, OnDisk):
-        raise MisuseError("the store is in memory: who enrolled is known to the running server alone; see its log")
+        raise MisuseError("the store is in memory, so only the running server knows its enrolled clients; see its log")
     if not exists(file.store.path):
         raise MisuseError(f"{file.store.path}: there is no store yet, so nobody has enrolled")
     listed = Registry.load(file.clients) if file.clients and exists(file.clients) else Registry()

@@ -227,7 +227,7 @@ class ServerProcess:
             file = HostFile.load(self._file.path)
             pairs = self._checked(file)
         except MisuseError as error:
-            self._warn(f"{error}; what was read at the start stays in force")
+            self._warn(f"{error}; the file as read at the start stays in force")
             return
         self._log_from(file.common.log.level)
         changed = _changed(self._common, file.common, CommonFile if file.listed else ServerFile)
@@ -244,7 +244,7 @@ class ServerProcess:
             MisuseError: it cannot serve them.
         """
         if file.listed != self._file.listed:
-            raise MisuseError(f"{file.path}: whether there are tables [[tasks]] is settled when the server is started")
+            raise MisuseError(f"{file.path}: tables [[tasks]] cannot be begun or given up by a running server")
         if not file.listed:
             return []
         if file.common.server != self._common.server:

@@ -65,7 +65,7 @@ class WatchedFile:
         try:
             await self._take()
         except MisuseError as error:
-            self._observe(Warned(about=self._about, explanation=f"{error}; what was read before stays in force"))
+            self._observe(Warned(about=self._about, explanation=f"{error}; the file as read before stays in force"))
 
     def _present_stamp(self) -> _Stamp:
         """What changes when the file does; zeros where there is no file, for instance while an editor replaces it."""

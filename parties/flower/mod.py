@@ -18,6 +18,7 @@ twice, there is nothing left to train; so the metrics are on disk before the sub
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -47,6 +48,7 @@ from parties.errors import (
 from parties.files.disk import InUseError, refused, replaced_by
 from parties.flower.held_state import check_task, given_state, update_of, wanted_blocks
 from parties.flower.orders import ARRAYS, Metrics, allowed_metrics, metrics_reply, ordered_round
+from parties.identity.keys import Identity
 from parties.settings.party_file import ClientFile
 from parties.settings.task_file import Deployment
 
@@ -55,11 +57,12 @@ class KeptReply:
     """The metrics of one client's last submission.
 
     Args:
-        client: the client's own file; the reply is kept beside it, as `alice.reply.json` beside `alice.toml`.
+        client: the client's own file; the reply is kept beside it, as `alice.reply.json` beside `alice.toml`. None: a
+            simulated node's, of which nothing is kept.
     """
 
-    def __init__(self, client: Path) -> None:
-        self._path = client.with_suffix(".reply.json")
+    def __init__(self, client: Path | None) -> None:
+        self._path = client and client.with_suffix(".reply.json")
 
     def keep(self, number: int, metrics: dict[str, int | float]) -> None:
         """Keep the metrics of a round, instead of the last one's.
@@ -67,6 +70,8 @@ class KeptReply:
         Raises:
             StorageError: they cannot be written.
         """
+        if self._path is None:
+            return
         try:
             with replaced_by(self._path) as file:
                 file.write(json.dumps({"round": number, "metrics": metrics}).encode())
@@ -75,6 +80,8 @@ class KeptReply:
 
     def of(self, number: int) -> dict[str, int | float]:
         """The metrics of a round; none where they are not known."""
+        if self._path is None:
+            return {}
         try:
             kept = json.loads(self._path.read_bytes())
             if kept["round"] != number:
@@ -94,7 +101,7 @@ Rows = Callable[[Message, Context], Mapping[str, npt.ArrayLike]]
 Train = Callable[[Mapping[str, npt.NDArray[Any]]], RecordDict]
 """Trains on a state, and returns what the app's function did."""
 
-CLIENT = "fsl-client"
+CLIENT, SIMULATED = "fsl-client", "fsl-task"
 PARTITION = "{partition-id}"
 TELLABLE = (ChannelError, RequestDeniedError, RoundClosedError, InUseError, WrongAnswerError)
 """Errors whose text names servers, rounds and files, and nothing of a client's data."""
@@ -123,6 +130,11 @@ def client_file(context: Context) -> Path:
     return Path(named.replace(PARTITION, str(partition)))
 
 
+def simulated_client(context: Context) -> Identity:
+    """New keys for one message to a simulated node: it needs no file, and servers that admit anybody."""
+    return Identity.generate(f"node-{context.node_config.get('partition-id')}-{os.urandom(8).hex()}")
+
+
 @dataclass(frozen=True)
 class SubmodelMod:
     """A mod that gives a train function the rows that its node needs, and submits what it changes.
@@ -134,7 +146,8 @@ class SubmodelMod:
         mapping: which tensors are in which block.
         state: a state of the model: its tensors' order, and the values of those that stay with each client.
         rows: the ids that a node uses of each table. A table that it does not name is downloaded whole.
-        client: the file of the node's client; see `client_file`.
+        client: the file of the node's client; see `client_file`. Where the run's configuration names a task file as
+            `fsl-task`, nodes are simulated, and have no file: see docs/flower.md.
         metrics: the names of metrics that Flower's server may hear; none unless named.
         examples: the metric that counts a node's examples, where the mapping has a block for them. It is used here, and
             leaves only if `metrics` names it as well.
@@ -169,14 +182,19 @@ class SubmodelMod:
         category = message.metadata.message_type.split(".")[0]
         if category == MessageType.QUERY:
             return allowed_metrics(_content(call_next(message, context)), self.metrics)
-        path = Path(self.client(context))
-        given = ClientFile.load(path)
-        task = Deployment.load(given.task).task
+        keys: Identity | str = ""
+        if simulated := context.run_config.get(SIMULATED):
+            path = task_file = Path(str(simulated))
+            keys = simulated_client(context)
+        else:
+            path = Path(self.client(context))
+            task_file = ClientFile.load(path).task
+        task = Deployment.load(task_file).task
         check_task(task, self.mapping)
         number = ordered_round(message, task.digest())
         wanted = wanted_blocks(self.mapping, self.rows(message, context))
-        with connect_blocking(path, patience=self.patience) as client:
-            node = _Node(self, client, task, KeptReply(path), number)
+        with connect_blocking(path, keys, patience=self.patience) as client:
+            node = _Node(self, client, task, KeptReply(None if keys else path), number)
             if category == MessageType.TRAIN and node.finished():
                 return node.reply.of(number)
             found = node.retrieved(wanted)

@@ -162,6 +162,12 @@ class SubmodelStrategy(Strategy):
         self._stragglers = stragglers
         self._asked = 0
 
+    @property
+    def rounds_done(self) -> int:
+        """How many rounds `checkpoints` accounts for, of earlier runs too: `num_rounds=10 - strategy.rounds_done`."""
+        account = self._checkpoints and self._checkpoints / ACCOUNT
+        return account.read_bytes().count(b"\n") if account and account.exists() else 0
+
     def arrays(self) -> ArrayRecord:
         """The servers' model, whole.
 

@@ -150,10 +150,10 @@ class Rounds:
         """
         run = self.running
         if run is not None and run.round_id == round_id and not run.start.is_drawn(client):
-            raise RequestRefusedError.because("not-drawn", "that round is only for the clients that were drawn for it")
+            raise RequestRefusedError.because("not-drawn", "this client was not drawn for the round of this request")
         if run is not None and run.round_id == round_id and run.driver.serves(client):
             return run
-        raise RequestRefusedError.because("round-closed", "that round is not open")
+        raise RequestRefusedError.because("round-closed", "the round of this request is not open")
 
     async def knows(self, round_id: bytes) -> bool:
         """Whether a round of that name is on, or is over."""

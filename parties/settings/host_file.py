@@ -298,6 +298,6 @@ def _refuse_shared(files: Sequence[ServerFile], path: Path) -> None:
                 other, which = seen[place]
                 why = "a token enrols one client in one task" if key == "tokens" else "each task has its own"
                 raise MisuseError(
-                    f"{path}: {key} of [[tasks]] {number} is {other} of [[tasks]] {which}, {place}; {why}"
+                    f"{path}: {key} of [[tasks]] {number} and {other} of [[tasks]] {which} are both {place}; {why}"
                 )
             seen[place] = key, number

@@ -117,7 +117,7 @@ def undo_revocation(path: Path, name: str) -> Member:
     with edited(path) as file:
         numbers = [number for number, table in enumerate(file.tables("revoked")) if table.get("name") == name]
         if not numbers:
-            raise MisuseError(f"{path}: nobody called {name!r} is revoked")
+            raise MisuseError(f"{path} has no revoked client {name!r}")
         table = file.tables("revoked")[numbers[-1]]
         if any(table.get("name") == other.get("name") for other in file.tables("clients")):
             raise MisuseError(f"{path}: another client is called {name!r} by now; revoke that one first")
@@ -131,7 +131,7 @@ def undo_revocation(path: Path, name: str) -> Member:
 
 def _check_new(file: TableFile, client: PublicIdentity) -> None:
     if client.name in RESERVED:
-        raise MisuseError(f"a client cannot be called {client.name!r}, which is a server; make keys with another name")
+        raise MisuseError(f"{client.name!r} is the name of a server, not of a client; make keys with another name")
     for table in file.tables("clients"):
         if table.get("name") == client.name or _same_key(_table(client), table):
             raise MisuseError(f"{file.path}: another client has the name {client.name!r} or this key")

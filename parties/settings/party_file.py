@@ -316,9 +316,7 @@ def check_tables(file: ServerFile, where: str) -> None:
     if file.enrolment == "list" and file.clients is None:
         raise MisuseError(f'{where}: enrolment = "list" needs clients = "FILE", the list')
     if (file.enrolment == "token") != (file.tokens is not None):
-        raise MisuseError(
-            f'{where}: tokens = "FILE" belongs to enrolment = "token", and neither goes without the other'
-        )
+        raise MisuseError(f'{where}: tokens = "FILE" and enrolment = "token" need each other: add the missing one')
     check_blobs(file.blobs, file.store, where)
     check_compute(file.compute, file.store, where)
 

@@ -57,7 +57,7 @@ def check_web(web: WebTable, listen: str, transport: str, where: str) -> None:
     if secure and missing:
         raise MisuseError(f"{where}: web.{missing[0]} is missing: a server shows a certificate at wss; or listen at ws")
     if not secure and len(missing) < 2:
-        raise MisuseError(f"{where}: web has a certificate or its key, and listens nowhere at wss; remove the line")
+        raise MisuseError(f"{where}: web has a certificate or a key, but no wss address to use it at; remove the line")
 
 
 class BlobsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,10 +95,10 @@ def check_blobs(blobs: BlobsTable, store: StoreSetting, where: str) -> None:
     if blobs.folder is not None and blobs.url:
         raise MisuseError(f"{where}: blobs.folder and blobs.url are two places for the same bulk; remove one of them")
     if blobs.options is not None and not blobs.url:
-        raise MisuseError(f"{where}: blobs.options are an object store's, and blobs.url names none; remove the line")
+        raise MisuseError(f"{where}: blobs.options needs blobs.url, the object store's address; add it, or remove both")
     if isinstance(store, InMemory) and (blobs.folder is not None or blobs.url):
         raise MisuseError(
-            f'{where}: store = "memory" and a place for bulk that outlives it do not go together: name a file as the '
+            f'{where}: store = "memory" keeps no bulk, and [blobs] names a place for it: name a file as the '
             "store, or remove [blobs]"
         )
 

@@ -311,7 +311,7 @@ class Network:
                 elif not quiet:
                     quiet = AFTER_ALL
                 else:
-                    return f"nobody is left who could end this wait; {ends}: call it first, or in another task"
+                    return f"no other task is left that could end this wait; {ends}: call it first, or in another task"
 
     def _somebody_may_act(self) -> bool:
         """Whether something outside this loop may still change anything, or call."""

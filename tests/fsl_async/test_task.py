@@ -215,12 +215,12 @@ REFUSALS = {
     "no ring": (lambda: task(ring=None), "task: ring must be a Ring, not None"),
     "a ring where nothing is summed": (
         lambda: task(protocol="psr"),
-        "task: ring=.* contradicts protocol='psr': there are no updates; leave it out",
+        "task: ring=.* contradicts protocol='psr': rounds of this protocol have no updates; leave it out",
     ),
     "a ring where unions are found": (lambda: task(protocol="psu"), "task: ring=.* contradicts protocol='psu'"),
     "a minimum for retrievals": (
         lambda: task(protocol="psr", ring=None, min_clients=2),
-        "task: min_clients=2 contradicts protocol='psr': its rounds end when their time is over",
+        "task: min_clients=2 contradicts protocol='psr': rounds of this protocol end by time",
     ),
     "the largest value of nothing": (
         lambda: task(protocol="psr", ring=None, largest=1.0),
@@ -236,19 +236,19 @@ REFUSALS = {
     ),
     "retrievals on a union": (
         lambda: task(protocol="psr", ring=None, alignment="union"),
-        "task: alignment='union' contradicts protocol='psr': a union is found from submissions",
+        "task: alignment='union' contradicts protocol='psr': rounds of this protocol take no submissions",
     ),
     "a session of retrievals": (
         lambda: task(protocol="psr", ring=None, selection="fixed"),
-        "task: selection='fixed' contradicts protocol='psr': a session begins with a submission",
+        "task: selection='fixed' contradicts protocol='psr': rounds of this protocol take no submissions",
     ),
     "unions twice": (
         lambda: task(protocol="psu", ring=None, alignment="union"),
-        "task: alignment='union' contradicts protocol='psu': its rounds find unions already",
+        "task: alignment='union' contradicts protocol='psu': every round of this protocol finds a union",
     ),
     "the union of fixed rows": (
         lambda: task(protocol="psu", ring=None, selection="fixed"),
-        "task: selection='fixed' contradicts protocol='psu': rows that stay fixed",
+        "task: selection='fixed' contradicts protocol='psu': with fixed rows",
     ),
     "retrievals of dense blocks alone": (
         lambda: task(protocol="psr", ring=None, blocks=[Dense("d", size=1)]),
@@ -423,14 +423,14 @@ def test_a_largest_weight_is_rounded_as_weights_are() -> None:
 @in_turn(
     "changes, match",
     [
-        ({"largest_weight": None}, "weights='n' with a bound needs largest_weight = …, .* 1.0 will do if"),
+        ({"largest_weight": None}, "weights='n' with a bound needs largest_weight = …, .* use 1.0 if"),
         ({"largest_weight": 0.0}, "largest_weight must be a number above 0, not 0.0"),
         ({"largest_weight": float("nan")}, "above 0, not nan"),
         ({"largest_weight": True}, "above 0, not True"),
         ({"largest_weight": 1.5}, "at most bound=1: a weight is a part of what is bounded"),
         ({"largest_weight": 1e-9}, "at least 1.52587890625e-05, the ring's smallest value"),
-        ({"bound": None}, "proved where a task has both weights and a bound"),
-        ({"apply": "sum", "weights": None}, "proved where a task has both weights and a bound"),
+        ({"bound": None}, "largest_weight needs both weights and a bound"),
+        ({"apply": "sum", "weights": None}, "largest_weight needs both weights and a bound"),
         (
             {"protocol": "psu", "ring": None, "weights": None, "apply": "sum", "bound": None, "blocks": SPARSE_ALONE},
             "contradicts protocol='psu'",
@@ -464,9 +464,9 @@ def test_contributors_are_counted_from_two_to_all() -> None:
         ({"min_contributors": 51}, "min_contributors must be an integer from 2 to 50, not 51"),
         ({"min_contributors": 2.0}, "min_contributors must be an integer from 2 to 50, not 2.0"),
         ({"min_contributors": True}, "min_contributors must be an integer from 2 to 50, not True"),
-        ({"security": "semi-honest"}, "security='semi-honest' contradicts min_contributors=2.*every client's trees"),
-        ({"alignment": "union"}, "alignment='union' contradicts min_contributors=2.*a union shows every row"),
-        ({"blocks": [Dense("d", size=3)]}, "give the task a sparse block, or use min_clients"),
+        ({"security": "semi-honest"}, "security='semi-honest' contradicts min_contributors=2.*any number of times"),
+        ({"alignment": "union"}, "alignment='union' contradicts min_contributors=2.*the union shows the rows"),
+        ({"blocks": [Dense("d", size=3)]}, "add a sparse block, or use min_clients"),
         ({"lying_clients": 1}, "=2 does not withstand one client that lies: each counts up to 3 times .* at least 5"),
         (
             {"lying_clients": 2, "min_contributors": 7},
@@ -477,7 +477,7 @@ def test_contributors_are_counted_from_two_to_all() -> None:
             "up to 4 times for a row.* use at least 6",
         ),
         ({"lying_clients": -1}, "lying_clients must be an integer from 0 to 50, not -1"),
-        ({"min_contributors": None}, "lying_clients says what min_contributors withstands"),
+        ({"min_contributors": None}, "lying_clients has no effect without min_contributors"),
     ],
 )
 def test_contributors_that_cannot_be_counted_are_refused(changes: dict[str, Any], match: str) -> None:

@@ -65,7 +65,13 @@ def lay_out(folder: Path, task: Task = TASK) -> Deployment:
     save_model(folder / "model.npz", MAPPING.model(STATE))
     for number, address in enumerate(addresses):
         table = {"server": number, "identity": f"s{number}.key", "task": "task.toml", "clients": "clients.toml"}
-        table |= {"model": "model.npz", "store": f"s{number}.sqlite", "listen": address, "rounds": {"grace": 1}}
+        table |= {
+            "enrolment": "open",
+            "model": "model.npz",
+            "store": f"s{number}.sqlite",
+            "listen": address,
+            "rounds": {"grace": 1},
+        }
         operator = {"operator": {"listen": port}} if number == 0 else {}
         (folder / f"s{number}.toml").write_text(to_toml(table | operator))
     return Deployment(folder, port)
@@ -143,10 +149,11 @@ def identified(message: Message) -> str:
     return message.metadata.message_id
 
 
-def answered(app: ClientApp, message: Message, partition: int) -> Message:
+def answered(app: ClientApp, message: Message, partition: int, run_config: dict[str, str] | None = None) -> Message:
     """As Flower's runtime does it: what the app raises becomes an error's reason."""
+    node = {"partition-id": partition}
     context = Context(
-        run_id=1, node_id=partition + 1, node_config={"partition-id": partition}, state=RecordDict(), run_config={}
+        run_id=1, node_id=partition + 1, node_config=node, state=RecordDict(), run_config=run_config or {}
     )
     try:
         return app(copied(message), context)

@@ -5,7 +5,7 @@ from flwr.clientapp import ClientApp
 
 from parties.flower import SubmodelMod
 from private_words.shared import MAPPING, STATE
-from private_words.task import Net, load_data
+from private_words.task import Net, load_data, test
 from private_words.task import train as train_fn
 
 
@@ -15,7 +15,7 @@ def words_of(message: Message, context: Context):
     return {"embedding": texts}
 
 
-app = ClientApp(mods=[SubmodelMod(MAPPING, STATE, rows=words_of, metrics={"train_loss"})])
+app = ClientApp(mods=[SubmodelMod(MAPPING, STATE, rows=words_of, metrics={"train_loss", "accuracy"})])
 
 
 @app.train()
@@ -31,3 +31,12 @@ def train(message: Message, context: Context) -> Message:
     arrays = ArrayRecord({name: Array(tensor) for name, tensor in net.state_dict().items()})
     metrics = MetricRecord({"train_loss": loss, "num-examples": len(texts)})
     return Message(content=RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    """Say how well the servers' model does on the texts of this node, which has retrieved its own rows alone."""
+    net = Net()
+    net.load_state_dict({name: array.numpy() for name, array in message.content["arrays"].items()})
+    accuracy = test(net, *load_data(context.node_config["partition-id"]))
+    return Message(content=RecordDict({"metrics": MetricRecord({"accuracy": accuracy})}), reply_to=message)

@@ -7,7 +7,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from parties.flower import SubmodelStrategy
 from private_words.shared import MAPPING, STATE
-from private_words.task import NODES, Net, load_data, test
+from private_words.task import Net, load_data, test
 
 app = ServerApp()
 
@@ -31,9 +31,14 @@ def main(grid: Grid, context: Context) -> None:
         operator=config["operator"],
         token_file=Path(config["token-file"]) if config["token-file"] else None,
         client=config["coordinator"],
-        nodes=NODES,
+        nodes=config["nodes"],
+        evaluating=config["evaluating-nodes"],
         checkpoints=Path(config["checkpoints"]) if config["checkpoints"] else None,
     )
-    result = strategy.start(grid=grid, num_rounds=config["num-server-rounds"], evaluate_fn=evaluate)
+    result = strategy.start(
+        grid=grid, num_rounds=config["num-server-rounds"] - strategy.rounds_done, evaluate_fn=evaluate
+    )
     for number, metrics in result.train_metrics_clientapp.items():
         print(f"round {number}: {metrics['fsl-counted']} nodes counted", flush=True)
+    for number, metrics in result.evaluate_metrics_clientapp.items():
+        print(f"round {number}: accuracy {metrics['accuracy']:.4f} at the nodes", flush=True)

@@ -2,15 +2,16 @@
 
 from fsl_async import Ring, Task
 from fsl_async.learning import StateMapping, Table
-from private_words.task import NODES, SELECT, Net
+from private_words.task import SELECT, Net
 
 STATE = Net().state_dict()
 MAPPING = StateMapping.of(STATE, [Table("embedding", select=SELECT, block="words")])
+MODEL = MAPPING.model(STATE)  # with which both servers begin
 TASK = Task(
     name="private words",
     blocks=list(MAPPING.blocks),
     ring=Ring(64, fraction_bits=24),
     apply="mean",
     min_clients=2,
-    max_clients=NODES,
+    max_clients=1_000,
 )

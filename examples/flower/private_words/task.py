@@ -3,7 +3,7 @@
 import numpy as np
 
 WORDS, WIDTH, SELECT = 1_000, 8, 320
-TEXTS, LENGTH, NODES = 160, 12, 4
+TEXTS, LENGTH = 160, 12
 
 
 class Net:

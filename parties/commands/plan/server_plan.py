@@ -202,7 +202,7 @@ def _change(first: Stage, host: HostCapacity, constants: Constants) -> tuple[str
                 "divide the rows among several tasks"
             )
         case "event loop" | "writer":
-            what = f"the {first.part} is one thread, and nothing on a host moves it"
+            what = f"the {first.part} is one thread, and no larger host raises this limit"
             return f"{what}: divide the clients among several tasks, each served by a process of its own"
 
 

@@ -98,7 +98,7 @@ def admission(file: ServerFile, task: Task) -> str:
         return f"{len(registry)} clients listed; a round that only serves retrievals needs none"
     if len(registry) < task.quorum:
         raise Doubt(
-            f"{file.clients} lists {len(registry)} clients, and no round is done with fewer than {task.quorum}; "
+            f"{file.clients} lists {len(registry)} clients, and a round needs at least {task.quorum}; "
             "`fsl-async clients add` them, at both servers"
         )
     if task.quorum < ORDINARY_MINIMUM:
@@ -156,7 +156,7 @@ def rounds(file: ServerFile, task: Task) -> str:
     text = f"a round runs {task.protocol} and closes {' or '.join(ends)}"
     if task.protocol != "psr" and (file.rounds.clients or task.max_clients) <= task.quorum:
         raise Doubt(
-            f"{text}: as few as it needs, so that one which is not counted aborts it; let it close after some more"
+            f"{text}: the fewest that it needs, so that one uncounted client aborts it; let it close after some more"
         )
     return text
 

@@ -67,7 +67,7 @@ def test_a_delta_above_one_in_the_clients_is_refused_unless_it_is_meant() -> Non
     ("changes", "message"),
     [
         ({"bound": None}, "privacy needs a bound"),
-        ({"alignment": "union"}, "alignment='union' contradicts privacy: a union tells exactly"),
+        ({"alignment": "union"}, "alignment='union' contradicts privacy: the union shows which"),
         ({"privacy": 3.0}, "privacy must be a Privacy, not 3.0"),
         (
             {"privacy": LOUD, "ring": Ring(64, fraction_bits=30), "bound_proof": "projected"},

@@ -280,7 +280,7 @@ async def test_a_request_for_another_round_is_refused_as_closed():
     async with simulate(TASK, model(), seed=9) as network:
         hook = with_field(Retrieve | Submit, round_id=bytes(32))
         async with meddled(network.client("mallory"), outgoing=hook) as mallory:
-            with pytest.raises(FslError, match="that round is not open"):
+            with pytest.raises(FslError, match="the round of this request is not open"):
                 await take_part(mallory)
         await honest_round(network)
 

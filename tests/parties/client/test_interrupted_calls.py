@@ -185,7 +185,9 @@ async def test_a_round_that_the_servers_have_forgotten_is_told_once(autojump_clo
     async with interrupted(Submit) as (network, carol):
         await finish_with(network)
         meant, carol.setup.transport.outgoing = carol.setup.transport.outgoing, forget
-        with pytest.raises(OutcomeUnknownError, match="round 1 was counted cannot be learnt any more"):
+        with pytest.raises(
+            OutcomeUnknownError, match="no server can say any more whether the submission to round 1 was counted"
+        ):
             await carol.submit({})
         carol.setup.transport.outgoing = meant
         await take_part(carol, again=True)

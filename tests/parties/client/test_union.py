@@ -189,7 +189,7 @@ async def test_a_server_that_always_says_that_the_round_is_over(kind: type[Messa
     start = {"items": np.arange(64.0), "shops": np.arange(16.0)}
     async with simulate(shown, start, seed=1) as net:
         async with meddled(net.client("ada"), outgoing=note, incoming=refuse) as ada:
-            with pytest.raises((RoundClosedError, MisuseError), match=r"gone|nobody is left who could end this wait"):
+            with pytest.raises((RoundClosedError, MisuseError), match=r"gone|no other task is left that could end"):
                 await ada.retrieve({"items": [1]})
         assert len(asked) < 20
 

@@ -121,7 +121,9 @@ async def test_a_wait_that_nobody_can_end_is_named() -> None:
     async with simulate(TASK, model(), seed=1) as network, network.client("carol") as carol, network.client("dora"):
         await take_part(carol)
         for call in (carol.outcome, lambda: carol.submit({}, wait=True), lambda: carol.retrieve({}, wait=True)):
-            with pytest.raises(MisuseError, match=r"nobody is left who could end this wait; .*`net.finish_round\(\)`"):
+            with pytest.raises(
+                MisuseError, match=r"no other task is left that could end this wait; .*`net.finish_round\(\)`"
+            ):
                 await call()
         await honest_round(network, "carol")
         assert (await carol.outcome()).counted
@@ -174,5 +176,5 @@ async def test_an_answer_that_nothing_can_bring_any_more_is_named() -> None:
         return data if not isinstance(said, Retrieve) or address == "S1" else await trio.sleep_forever()
 
     async with simulate(TASK, model(), seed=1) as network, meddled(network.client("carol"), outgoing=lost) as carol:
-        with pytest.raises(MisuseError, match="nobody is left who could end this wait"):
+        with pytest.raises(MisuseError, match="no other task is left that could end this wait"):
             await carol.retrieve({"items": [1]})

@@ -196,7 +196,7 @@ def test_another_update_waits_until_the_first_one_is_finished_and_told(town, sub
     code, said, error = submit("other")
     assert code == ExitCode.MISUSE, said
     assert "round 1" in said["error"]["message"]
-    assert "before this update, another one: round 1" in error
+    assert "an earlier update was submitted first: round 1" in error
     assert_exact(town.finish_round(), "anna", "ben")
     code, said, error = submit("other")
     assert (code, said["result"]["round"]) == (ExitCode.OK, 2), error
@@ -230,7 +230,7 @@ def test_a_command_whose_time_is_over_says_that_its_update_may_count(town, submi
 
 
 async def test_a_submission_whose_end_is_waited_for_goes_to_the_next_round_where_one_closes_first(capsys):
-    closed = iter([RoundClosedError("S0: that round is not open")] * 2)
+    closed = iter([RoundClosedError("S0: the round of this request is not open")] * 2)
 
     async def submission() -> str:
         for error in closed:
@@ -238,7 +238,7 @@ async def test_a_submission_whose_end_is_waited_for_goes_to_the_next_round_where
         return "received"
 
     assert await submitting._in_some_round(Report("submit", "text"), submission) == "received"
-    assert capsys.readouterr().err.count("that round is not open; going on with the next round") == 2
+    assert capsys.readouterr().err.count("the round of this request is not open; going on with the next round") == 2
 
 
 def test_an_error_names_the_options_of_the_command_line_on_the_command_line_alone(capsys):

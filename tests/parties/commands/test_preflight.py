@@ -272,11 +272,11 @@ async def test_a_store_in_memory_open_enrolment_and_variables_are_doubtful(folde
 
 async def test_too_few_clients_are_doubtful(folder):
     (folder / "S0" / "clients.toml").write_text("")
-    assert "lists 0 clients, and no round is done with fewer than 2" in (await found(folder / "S0"))["clients"].text
+    assert "lists 0 clients, and a round needs at least 2" in (await found(folder / "S0"))["clients"].text
 
 
 async def test_a_round_that_closes_with_as_few_as_it_needs_is_advised_to_wait_for_more(folder):
-    assert "as few as it needs" not in (await found(folder / "S0"))["rounds"].text
+    assert "the fewest that it needs" not in (await found(folder / "S0"))["rounds"].text
     rounds = (await found(folder / "S0", FSL_ASYNC_ROUNDS_CLIENTS="2"))["rounds"]
     assert rounds.verdict is DOUBTFUL
     assert "let it close after some more" in rounds.text

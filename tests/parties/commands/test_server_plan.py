@@ -113,7 +113,7 @@ def test_the_first_limit_is_the_first_line(capsys: pytest.CaptureFixture[str]) -
     assert (code, err) == (0, "")
     assert out.startswith("The first limit in time is the event loop: ")
     assert "event loop ◀" in out
-    assert "the event loop is one thread, and nothing on a host moves it" in out
+    assert "the event loop is one thread, and no larger host raises this limit" in out
     assert " of 8 GiB" in out
     assert "Constants measured on another machine" in out
     assert "bench --calibrate" in out

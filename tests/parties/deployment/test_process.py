@@ -282,7 +282,7 @@ def test_a_client_that_is_revoked_while_the_server_runs_is_refused_and_the_rest_
     trio.run(meet, "ben")
     (folder / "clients.toml").write_text("[[clients")
     servers[0].signalled(signal.SIGHUP)
-    servers[0].says("is not TOML.*what was read before stays in force")
+    servers[0].says("is not TOML.*the file as read before stays in force")
     trio.run(meet, "ben")
     servers[0].signalled(signal.SIGTERM)
     _, _, words = servers[0].ended()
@@ -309,7 +309,7 @@ def test_a_reload_says_what_has_changed_and_what_waits_for_the_next_start(folder
         "log.level is debug as before",
         '"level": "warning".*changes of rounds.clients, rounds.seconds take effect when the server is started again',
     )
-    reload("server = nothing", "is not TOML.*what was read at the start stays in force")
+    reload("server = nothing", "is not TOML.*the file as read at the start stays in force")
     reload(text + '[log]\nlevel = "error"\n', "log.level is error now, and was debug")
     server.signalled(signal.SIGTERM)
     code, _, words = server.ended()

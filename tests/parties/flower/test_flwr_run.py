@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +16,13 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra `flower`, in an environment of its own: `make learn` makes it")
 
+from fsl_async.errors import MisuseError
+from parties.flower.__main__ import named_by
 from tests import ROOT
 
 LOOPBACK_ALONE = ["unshare", "--net", "--map-root-user", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 MARK = "TESTED_EXAMPLE"
+EXAMPLE = ROOT / "examples" / "flower"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
 
@@ -52,9 +56,8 @@ def isolated() -> list[str]:
     return LOOPBACK_ALONE
 
 
-def ran(folder: Path, isolated: list[str], *config: str) -> Ran:
-    folder.mkdir()
-    command = [sys.executable, str(ROOT / "examples" / "flower" / "run.py"), "--folder", str(folder)]
+def ran(folder: Path, isolated: list[str], *config: str, nodes: Sequence[str] = ("--supernodes",)) -> Ran:
+    command = [sys.executable, "-m", "parties.flower", str(EXAMPLE), "--folder", str(folder), *nodes]
     settings = [word for each in config for word in ("--run-config", each)]
     environment = os.environ | {MARK: str(folder), "PYTHONPATH": str(ROOT)}
     begun = time.monotonic()
@@ -104,3 +107,21 @@ def test_a_run_whose_servers_are_not_there_says_where_they_should_be(tmp_path, i
     assert "nothing answers at http://127.0.0.1:9" in run.words
     assert "is the server running" in run.words
     assert run.left == []
+
+
+def test_simulated_nodes_learn_without_keys_of_their_own_and_a_second_run_does_what_is_left(tmp_path, isolated):
+    pytest.importorskip("ray", reason="simulated nodes need it")
+    folder, simulated = tmp_path / "simulated", ("--nodes", "12")
+    for rounds, counted in ((1, [12]), (3, [12, 12])):
+        run = ran(folder, isolated, f"num-server-rounds={rounds} evaluating-nodes=3", nodes=simulated)
+        assert run.code == 0, run.words
+        assert run.counted == counted
+        assert run.left == []
+    assert len((folder / "checkpoints" / "rounds.jsonl").read_text().splitlines()) == 3
+    assert sorted(path.name for path in folder.glob("*.key")) == ["coordinator.key", "s0.key", "s1.key"]
+
+
+def test_an_app_that_names_no_task_is_told_what_is_missing(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.flwr.app]\n")
+    with pytest.raises(MisuseError, match=r'pyproject.toml: \[tool.fsl-async\] task = "module:name" expected'):
+        named_by(tmp_path, "task")

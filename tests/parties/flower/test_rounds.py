@@ -184,6 +184,17 @@ def test_a_message_about_a_round_that_is_over_changes_nothing(mod, servers):
     assert "is over: the servers are at round" in reply.error.reason
 
 
+def test_simulated_nodes_need_no_file_and_leave_none(mod, servers, deployment):
+    number, before = servers.open_round(), sorted(deployment.folder.glob("*.[kt][eo]*"))
+    simulated = {"fsl-task": str(deployment.folder / "task.toml")}
+    for partition in (0, 1, 2, 0):  # each message is a new client's
+        reply = answered(app_of(mod, learn), message_for(number), partition, simulated)
+        assert dict(reply.content["metrics"]) == {"train_loss": float(partition)}
+    servers.close(number)
+    assert servers.outcome(number).counted == 4
+    assert sorted(deployment.folder.glob("*.[kt][eo]*")) == before
+
+
 def test_two_nodes_that_are_one_client_are_told_so(deployment, mod, servers):
     message = message_for(servers.open_round())
     nested = []

@@ -309,7 +309,7 @@ async def test_a_gathering_is_ended_from_the_command_line(stage, tmp_path, capsy
         assert (code, found["error"]["message"]) == (7, "nobody is to be drawn for round 1 now")
         stage.asked = 12
         assert await trio.to_thread.run_sync(words("rounds", "draw", config, 1)) == 0
-        told = "who takes part in round 1 is drawn of the clients that have asked both servers"
+        told = "the clients of round 1 are drawn from those that have asked both servers"
         assert (capsys.readouterr().out, stage.drawing) == (f"{told}; 12 have asked this one\n", [1])
 
 

@@ -305,9 +305,9 @@ async def test_a_servers_file_names_who_may_enrol(tmp_path, lines, policy):
     [
         ("", "needs clients"),
         ('enrolment = "anyone"', "enrolment"),
-        ('enrolment = "token"', "neither goes without the other"),
-        ('enrolment = "open"\ntokens = "tokens.toml"', "neither goes without the other"),
-        ('clients = "c"\ntokens = "tokens.toml"', "neither goes without the other"),
+        ('enrolment = "token"', "need each other: add the missing one"),
+        ('enrolment = "open"\ntokens = "tokens.toml"', "need each other: add the missing one"),
+        ('clients = "c"\ntokens = "tokens.toml"', "need each other: add the missing one"),
     ],
 )
 def test_a_servers_file_that_contradicts_itself_is_refused(tmp_path, lines, pattern):

@@ -167,7 +167,7 @@ async def test_new_tokens_are_taken_up_and_taken_out_ones_are_not_good_any_more(
         await until(lambda: heard)
         assert isinstance(heard[0], Warned)
         assert heard[0].about == "tokens"
-        assert "what was read before stays in force" in heard[0].explanation
+        assert "the file as read before stays in force" in heard[0].explanation
         tokens.write_text(f'task = "{DIGEST.hex()}"\nS0 = []\nS1 = []\n')
         refused(await next_answer(gate, carl, TOKEN, "has been used"), "is not one of S0's")
         assert await come(gate, anna) == b"anna"  # who has enrolled stays

@@ -76,16 +76,16 @@ def test_every_key_is_either_common_or_a_task_s():
         (TOP + "tasks = []\n", "tasks must be tables [[tasks]], one for each task, and at least one"),
         (TOP + "tasks = 3\n", "tasks must be tables [[tasks]]"),
         (TOP + "".join(SHOP.replace("shop", f"shop{number}") for number in range(31)), "31 tasks; one server has 30"),
-        (TOP + SHOP + TOWN.replace("town.sqlite", "./shop.sqlite"), "store of [[tasks]] 2 is store of [[tasks]] 1"),
-        (TOP + SHOP + 'save_model = "m.npz"\n' + TOWN + 'save_model = "m.npz"\n', "save_model of [[tasks]] 2 is save_"),
+        (TOP + SHOP + TOWN.replace("town.sqlite", "./shop.sqlite"), "store of [[tasks]] 2 and store of"),
+        (TOP + SHOP + 'save_model = "m.npz"\n' + TOWN + 'save_model = "m.npz"\n', "save_model of [[tasks]] 2 and"),
         (
             TOP + SHOP + 'save_model = "m.npz"\n' + TOWN + 'save_update = "m.state.npz"\n',
-            "save_update of [[tasks]] 2 is the state beside save_model of [[tasks]] 1",
+            "save_update of [[tasks]] 2 and the state beside save_model of [[tasks]] 1 are both",
         ),
-        (TOP + SHOP + TOWN + 'checkpoints = "shop.sqlite"\n', "checkpoints of [[tasks]] 2 is store of [[tasks]] 1"),
+        (TOP + SHOP + TOWN + 'checkpoints = "shop.sqlite"\n', "checkpoints of [[tasks]] 2 and store of"),
         (
             TOP + "".join(task + 'enrolment = "token"\ntokens = "t"\n' for task in (SHOP, TOWN)),
-            "tokens of [[tasks]] 2 is tokens of [[tasks]] 1",
+            "tokens of [[tasks]] 2 and tokens of [[tasks]] 1 are both",
         ),
     ],
 )

@@ -296,7 +296,7 @@ async def test_a_hint_for_an_epoch_that_is_over_is_refused(autojump_clock: trio.
             nursery.start_soon(_end_without_anybody, network)
             with pytest.raises(RoundClosedError, match="round 2 has ended without this submission") as caught:
                 await replaying.submit({"items": ([1], [[1.0, 2.0]])})
-        assert "that round is not open" in str(caught.value.__cause__)
+        assert "the round of this request is not open" in str(caught.value.__cause__)
 
 
 async def _end_without_anybody(network: Network) -> None:
@@ -372,7 +372,7 @@ async def test_a_round_with_other_bins_than_a_session_s_trees_stand_in_is_refuse
             await client.submit({"items": ([3], np.ones((1, 2)))})
         await network.finish_round()
         with pytest.raises(
-            PeerViolationError, match=r"announces \[40\] bins in a segment .*, this session's trees stand in \[\d+\]"
+            PeerViolationError, match=r"announces \[40\] bins in a segment .*, but this session's trees have \[\d+\]"
         ):
             await ada.submit({})
 

@@ -36,7 +36,7 @@ MARKED, MARK = 7, 2**62
 LATE = 100.0
 """Seconds that an answer is kept back: longer than a caller here waits."""
 
-ROUND_CLOSED = Refused(reason="round-closed", explanation="that round is not open")
+ROUND_CLOSED = Refused(reason="round-closed", explanation="the round of this request is not open")
 BUSY = Refused(reason="busy", explanation="no room", retry_after=7)
 
 

@@ -428,7 +428,7 @@ MUTATIONS = (
         r"signed different outcomes of round 1: participants is [45] and [45]",
         reveals=True,
     ),
-    Mutation("forgets its rounds", ForgetsRounds, REFUSE, "cannot be learnt any more", reveals=True),
+    Mutation("forgets its rounds", ForgetsRounds, REFUSE, "no server can say any more whether", reveals=True),
     Mutation("adds an error to its share", AddsAnError, Ending.NOTICES_NOTHING, "", reveals=True),
     *ABOUT_PIECES,
 )

@@ -34,7 +34,7 @@ async def submits_anew(network: Network, store: MemoryStore) -> None:
 
 def assert_tells_of(error: OtherCountedError, counted: bytes) -> None:
     assert (error.outcome.digest, error.in_doubt, exit_code(error)) == (counted, 1, ExitCode.SENT)
-    assert "has another submission of this client" in str(error)
+    assert "counted another submission of this client" in str(error)
 
 
 @pytest.mark.parametrize("call", ["outcome", "submit", "resume"])

@@ -68,9 +68,7 @@ async def an_honest_round_follows(network: Network) -> None:
 async def test_a_wrong_answer_hands_out_no_row(spoil, server, autojump_clock) -> None:
     async with simulate(TASK, model(), seed=1) as network:
         async with meddled(network.client("carol"), incoming=spoils(spoil, server)) as carol:
-            with pytest.raises(
-                WrongAnswerError, match="answered the retrieval wrongly, and no row of it is handed out"
-            ):
+            with pytest.raises(WrongAnswerError, match="answered the retrieval wrongly: no row is returned"):
                 await carol.retrieve({**ROWS, "head": ...})
         await an_honest_round_follows(network)
 

@@ -230,7 +230,7 @@ async def test_a_server_that_says_not_drawn_in_a_round_for_everybody_is_a_violat
         return data
 
     async with simulate(task(sample=None), model(), seed) as net, meddled(net.client("anna"), incoming=lie) as anna:
-        with pytest.raises(PeerViolationError, match="not drawn for a round that is for everybody"):
+        with pytest.raises(PeerViolationError, match="not drawn, but rounds of this task are for every client"):
             await anna.retrieve(COVER)
 
 
