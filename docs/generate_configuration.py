@@ -24,8 +24,8 @@ OPENING = f"""\
 
 <!-- Written by docs/generate_configuration.py from the code; `make docs` writes it again. -->
 
-Each party has one file in TOML. What all parties share, the task and the servers' addresses and public keys, is in
-the task file, which `fsl-async peers` helps to write. `fsl-async preflight FILE` checks a party's file and everything
+Each party has one file in TOML. The task file is the same for all: it has the task, and the servers' addresses and
+public keys, which `fsl-async peers` writes into it. `fsl-async preflight FILE` checks a party's file and everything
 that it names.
 
 - A path is relative to the file that names it.
@@ -65,7 +65,7 @@ listen = "127.0.0.1:9470"
 SEVERAL = """\
 ### [[tasks]]
 
-A server with several tasks has one process, one address and one identity for all of them. What is of one task stands in
+A server with several tasks has one process, one address and one identity for all of them. The keys of one task stand in
 a table of its own, {own}, with the same defaults; everything else stands at the top, for all tasks.
 
 ```toml
