@@ -163,8 +163,8 @@ class Launch:
                 start(f"node-{number}", BIN / "flower-supernode", *words, "--node-config", f"partition-id={number}")
             flwr = Flwr(self.folder, environment)
             flwr.said("run", str(self.app), "here", "--stream", *self._config(), shown=True)
-            number, status = flwr.ended_run()
-            (self.folder / "run.log").write_text(flwr.said("log", number, "here", "--show"))
+            run, status = flwr.ended_run()
+            (self.folder / "run.log").write_text(flwr.said("log", run, "here", "--show"))
         if status != "finished:completed":  # the stream may have ended before it was told why
             print((self.folder / "run.log").read_text(), f"the run is {status}", sep="\n")
         return int(status != "finished:completed")
