@@ -61,20 +61,12 @@ if TYPE_CHECKING:
     from parties.peers import (
         MessageChannel as MessageChannel,
         Peer as Peer,
-        dial_peer as dial_peer,
-        serve_peers as serve_peers,
     )
     from parties.simulation.network import Network as Network, simulate as simulate
-    from parties.storage.journal import Journal as Journal
     from parties.storage.sqlite_store import SqliteStore as SqliteStore
     from parties.storage.store import (
-        Change as Change,
         DiskFullError as DiskFullError,
-        Erase as Erase,
-        Keep as Keep,
         MemoryStore as MemoryStore,
-        Put as Put,
-        Record as Record,
         Store as Store,
         StoreLostError as StoreLostError,
     )

@@ -5,7 +5,9 @@ from functools import partial
 from auction import MACHINE, Bidding, PeerRevealed, PeerSealed, Sold, effects
 from messages import MESSAGES, Bid, Sealed
 
-from parties import Host, Journal, MessageChannel, Peer, dial_peer, serve_peers
+from parties import Host, MessageChannel, Peer
+from parties.peers import dial_peer, serve_peers
+from parties.storage.journal import Journal
 from transport import KeyPair
 
 

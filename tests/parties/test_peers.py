@@ -7,7 +7,8 @@ import trio
 
 from fsl_async import Message, MessageSet, MisuseError, PeerViolationError
 from fsl_async.errors import StorageError
-from parties import Host, MemoryStore, MessageChannel, Peer, dial_peer, serve_peers
+from parties import Host, MemoryStore, MessageChannel, Peer
+from parties.peers import dial_peer, serve_peers
 from parties.testing import SeededSource
 from parties.watch import Note
 from transport import KeyPair, MemoryNetwork, RefusedError, Transport

@@ -26,7 +26,8 @@ from fsl_async.wire.messages import (
     Submit,
 )
 from fsl_async.wire.public_part import Layout
-from parties import Put, simulate
+from parties import simulate
+from parties.storage.store import Put
 from parties.server.peer.forwarding import objection
 from parties.server.replies import reserve_nothing
 from parties.server.server import Server

@@ -9,7 +9,10 @@ import trio
 
 from fsl_async import Message, MessageSet, MisuseError, PeerViolationError
 from fsl_async.protocols.machine import Event, Machine, State
-from parties import Host, Journal, MessageChannel, Peer, Record, dial_peer, serve_peers
+from parties import Host, MessageChannel, Peer
+from parties.peers import dial_peer, serve_peers
+from parties.storage.journal import Journal
+from parties.storage.store import Record
 from parties.testing import (
     AtCommit,
     AtPeerTransition,
