@@ -17,7 +17,7 @@ LARGEST_ROWS = 2**32
 LARGEST_WIDTH = 2**20
 
 
-class _Named(msgspec.Struct, frozen=True):
+class _Named(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     name: str
 
 

@@ -51,7 +51,12 @@ if TYPE_CHECKING:
     from parties.schedule import ConversationLimits as ConversationLimits, Schedule as Schedule
     from parties.server.server import Server as Server
     from parties.server.setup import ServerSetup as ServerSetup
-    from parties.settings.writing import free_addresses as free_addresses, write_deployment as write_deployment
+    from parties.settings.writing import (
+        free_addresses as free_addresses,
+        load_task as load_task,
+        save_task as save_task,
+        write_deployment as write_deployment,
+    )
     from parties.simulation.blocking import (
         BlockingNetwork as BlockingNetwork,
         simulate_blocking as simulate_blocking,

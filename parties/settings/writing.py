@@ -10,8 +10,12 @@ from typing import Any
 
 import msgspec
 
+from fsl_async.errors import MisuseError
 from fsl_async.task import Task
+from parties.files.disk import refused
+from parties.files.toml import read_toml
 from parties.identity.keys import PublicIdentity
+from parties.settings.reading import from_table
 
 
 def write_deployment(
@@ -34,10 +38,37 @@ def write_deployment(
         {"address": address, "channel": server.channel.hex(), "statement": server.statement.hex()}
         for server, address in zip(servers, addresses, strict=True)
     ]
-    plain = {"task": {key: value for key, value in msgspec.to_builtins(task).items() if value is not None}}
-    (folder / "task.toml").write_text(to_toml({**plain, "servers": entries}), encoding="utf-8")
+    (folder / "task.toml").write_text(to_toml({**_plain(task), "servers": entries}), encoding="utf-8")
     listed = [{"name": c.name, "channel": c.channel.hex(), "statement": c.statement.hex()} for c in clients]
     (folder / "clients.toml").write_text(to_toml({"clients": listed}), encoding="utf-8")
+
+
+def save_task(path: Path, task: Task) -> None:
+    """Write a task's table as TOML; a task file of a deployment has the servers beside it.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    try:
+        path.write_text(to_toml(_plain(task)), encoding="utf-8")
+    except OSError as error:
+        raise refused(path, error) from error
+
+
+def load_task(path: Path) -> Task:
+    """Read the task of a file: one that `save_task` wrote, or a deployment's task file.
+
+    Raises:
+        MisuseError: it cannot be read, has no table [task], or a key of it is unknown, missing or out of range.
+    """
+    table = read_toml(path).get("task")
+    if not isinstance(table, dict):
+        raise MisuseError(f"{path} has no table [task]; `save_task` writes one")
+    return from_table(table, path, Task, {}, where=f"{path}, [task]")
+
+
+def _plain(task: Task) -> dict[str, Any]:
+    return {"task": {key: value for key, value in msgspec.to_builtins(task).items() if value is not None}}
 
 
 def free_addresses(count: int) -> list[str]:

@@ -58,6 +58,23 @@ def test_each_field_is_of_one_topic() -> None:
         assert {field for only in topic.ONLY.values() for field in only} <= set(topic.FIELDS)
 
 
+def test_a_task_shows_what_is_not_as_ever_by_topic_and_is_explained_in_that_order() -> None:
+    shown = repr(task(updates="any", min_contributors=5, sample=20, apply="mean")).splitlines()
+    labels = [line.strip().partition(":")[0] for line in shown[1:]]
+    assert labels == ["blocks", "who takes part", "what is summed", "what protects", "what runs"]
+    for said, line in zip(("sample=20", "apply='mean'", "min_contributors=5", "updates='any'"), shown[2:], strict=True):
+        assert said in line
+    assert not any("None" in line or "stash" in line for line in shown)
+    lines = [line.partition(":")[0].strip() for line in str(Task.__doc__).splitlines() if line.startswith(" " * 8)]
+    explained = [name for name in lines if name in Task.__struct_fields__]
+    assert explained[0] == "name"
+    assert sorted(explained) == sorted(Task.__struct_fields__)
+    later = [
+        next(topic for topic in TOPICS if name in topic.FIELDS).__name__.rpartition(".")[2] for name in explained[6:]
+    ]
+    assert later == sorted(later, key=["taking_part", "summing", "protecting", "running"].index)
+
+
 def test_equal_tasks_have_equal_digests() -> None:
     assert task().digest() == task(blocks=(Sparse("a", rows=10, select=2, width=1, stash=0),)).digest()
     assert task(largest=5).digest() == task(largest=5.0).digest()

@@ -64,6 +64,14 @@ class Submodel:
         self._before: dict[str, npt.NDArray[Any]] = {}
         self._local: dict[str, torch.Tensor] = {}
 
+    def __repr__(self) -> str:
+        held = {
+            name: f"{len(tables[0].rows):,} of {self._tables[name].block.rows:,} rows"
+            for name, tables in self.tables.items()
+        }
+        ready = "loaded" if self._before else "nothing is loaded: call `load` before training"
+        return f"Submodel(task={self.task.name!r}, {', '.join(f'{n}: {h}' for n, h in held.items())}; {ready})"
+
     @property
     def tables(self) -> dict[str, tuple[HeldTable, ...]]:
         """By sparse block, its held tables, in the order of their tensors' names."""

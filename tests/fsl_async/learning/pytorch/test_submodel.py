@@ -609,3 +609,11 @@ def test_tensors_that_require_a_gradient_or_are_not_contiguous_are_read_and_writ
     assert other.out.weight.requires_grad
     load_blocks(model, MAPPING, model_blocks(fresh(seed=3), MAPPING))
     assert torch.equal(model.out.weight, fresh(seed=3).out.weight)
+
+
+def test_a_submodel_says_what_it_holds():
+    submodel = hold(fresh(), MAPPING, task())
+    assert "0 of" in repr(submodel)
+    assert "call `load` before training" in repr(submodel)
+    begin_round(submodel, 3, 7, 9)
+    assert f"3 of {WORDS:,} rows; loaded" in repr(submodel)
