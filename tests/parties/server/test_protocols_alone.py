@@ -27,10 +27,10 @@ from fsl_async.wire.messages import (
 )
 from fsl_async.wire.public_part import Layout
 from parties import simulate
-from parties.storage.store import Put
 from parties.server.peer.forwarding import objection
 from parties.server.replies import reserve_nothing
 from parties.server.server import Server
+from parties.storage.store import Put
 from tests.parties.server.test_restart import MODEL, clients, house
 from tests.support.hand_made import name_of
 from tests.support.machine_scenes import key
