@@ -69,17 +69,6 @@ async def test_a_union_is_waited_for_if_that_is_asked_for(autojump_clock) -> Non
             assert (await ada.union(wait=True))["items"].tolist() == [7, 8]
 
 
-async def test_another_union_than_both_servers_describe_is_refused() -> None:
-    async def change(address: str, said: Message, data: bytes) -> bytes:
-        return b"".join(encode(said, b"\x01\x05")) if isinstance(said, Block) else data
-
-    async with simulate(ALIGNED, START, seed=1) as net, net.client("ada") as ada, net.client("bob") as bob:
-        await unite(net, ada, bob)
-        async with meddled(net.client("eve"), incoming=change) as eve:
-            with pytest.raises(PeerViolationError, match=r"^S[01]: sent a union of .items. that is not"):
-                await eve.union()
-
-
 async def test_a_task_without_unions_says_so() -> None:
     async with simulate(TASK, model(), seed=1) as net, net.client("ada") as ada:
         for call in (ada.union, lambda: ada.unite({"items": [1]})):
@@ -109,11 +98,12 @@ async def test_a_task_that_only_finds_unions_is_read_by_everybody() -> None:
         assert {name: rows.tolist() for name, rows in found.items()} == {"items": [0, 1, 9, 20], "shops": []}
 
 
-async def test_a_union_that_only_one_server_signs_is_refused() -> None:
+@pytest.mark.parametrize(("task", "start"), [(ALIGNED, START), (SEEN, {})], ids=["aligned", "found alone"])
+async def test_another_union_than_both_servers_describe_is_refused(task: Task, start: dict[str, np.ndarray]) -> None:
     async def change(address: str, said: Message, data: bytes) -> bytes:
         return b"".join(encode(said, b"\x01\x05")) if isinstance(said, Block) else data
 
-    async with simulate(SEEN, {}, seed=1) as net, net.client("ada") as ada, net.client("bob") as bob:
+    async with simulate(task, start, seed=1) as net, net.client("ada") as ada, net.client("bob") as bob:
         await unite(net, ada, bob)
         async with meddled(net.client("eve"), incoming=change) as eve:
             with pytest.raises(PeerViolationError, match=r"^S[01]: sent a union of .items. that is not"):
