@@ -7,13 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import trio
 
+from fsl_async.digests import Domain
 from fsl_async.ring import Ring
 from fsl_async.task import Dense, Sparse, Task
-from fsl_async.wire.codec import decode
-from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Hint, Message, Submit
+from fsl_async.wire.codec import decode, encode
+from fsl_async.wire.messages import Finished, FromClient, FromPeer, FromServer, Hint, Message, Submit
 from parties.client.client import Client
 from parties.client.setup import ClientSetup
 from parties.compute import ComputeLane, InlineLane
@@ -27,6 +29,7 @@ from parties.server.server import Server
 from parties.server.setup import ServerSetup
 from parties.settings.writing import write_deployment
 from parties.simulation.network import Network
+from parties.statement import Statement
 from parties.storage.store import MemoryStore, Put, Store
 from parties.watch import silent
 from transport import Channel, ConnectionLostError, Kind, Limits, TcpTransport, Transport
@@ -152,6 +155,21 @@ Hook = Callable[[str, Message, bytes], Awaitable[bytes | None]]
 async def pass_on(address: str, message: Message, data: bytes) -> bytes | None:
     """Meddles with nothing."""
     return data
+
+
+def forging(network: Network, lie: Callable[[Statement], dict[str, Any]], *liars: str, others: Hook = pass_on) -> Hook:
+    """These servers state and sign what is not so of carol's outcome; all else goes through `others`."""
+
+    async def forge(address: str, message: Message, data: bytes) -> bytes | None:
+        if address not in liars or not isinstance(message, Finished):
+            return await others(address, message, data)
+        setup = network.servers[int(address[1])].setup
+        told = Statement.parse(decode(data, FromServer, address).bulk, setup.task, "carol", address)
+        content = msgspec.structs.replace(told, **lie(told)).canonical()
+        signature = setup.identity.sign(Domain.STATEMENT, content)
+        return b"".join(encode(Finished(round_id=message.round_id, signature=signature), content))
+
+    return forge
 
 
 class Meddler(Transport):

@@ -9,16 +9,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 
-import msgspec
 import numpy as np
 import pytest
 import trio
 
-from fsl_async.digests import Domain
 from fsl_async.errors import FslError, PeerViolationError
 from fsl_async.merkle import root_of_nobody
-from fsl_async.wire.codec import decode, encode
-from fsl_async.wire.messages import AskOutcome, Finished, FromServer, Message, Receipt, Refused, Submit
+from fsl_async.wire.codec import encode
+from fsl_async.wire.messages import AskOutcome, Message, Receipt, Refused, Submit
 from parties import (
     AlreadyCountedError,
     Client,
@@ -34,8 +32,7 @@ from parties.client.retries import PATIENCE
 from parties.commands.report import ExitCode, exit_code
 from parties.errors import OutcomeUnknownError
 from parties.outcome import Aborted
-from parties.statement import Statement
-from tests.support.shop import HEAD, TASK, Basket, Hook, meddled, model, pass_on, take_part
+from tests.support.shop import HEAD, TASK, Basket, Hook, forging, meddled, model, pass_on, take_part
 from transport import ConnectionLostError
 
 LIAR = "S0"
@@ -121,7 +118,7 @@ async def test_that_one_server_alone_has_signed_a_dismissal_proves_nothing(autoj
         )
         await take_part(carol)
         assert "carol" in (await network.finish_round()).clients
-        with pytest.raises(OutcomeUnknownError, match=r"S0 alone has signed that it was not \(I gave up\)") as caught:
+        with pytest.raises(OutcomeUnknownError, match=r"S0 alone has signed that it was not counted \(I gave up\)") as caught:
             await carol.outcome()
         assert caught.value.in_doubt == 1
         assert not caught.value.accounts[0].counted
@@ -251,13 +248,4 @@ def denying(server: str) -> Hook:
 
 def signing(network: Network, refuse: Hook = pass_on, **changes: object) -> Hook:
     """The liar signs another outcome than the true one."""
-
-    async def forge(address: str, message: Message, data: bytes) -> bytes | None:
-        if address != LIAR or not isinstance(message, Finished):
-            return await refuse(address, message, data)
-        told = Statement.parse(decode(data, FromServer, LIAR).bulk, TASK, "carol", LIAR)
-        content = msgspec.structs.replace(told, **changes).canonical()
-        signature = network.servers[0].setup.identity.sign(Domain.STATEMENT, content)
-        return b"".join(encode(Finished(round_id=message.round_id, signature=signature), content))
-
-    return forge
+    return forging(network, lambda told: changes, LIAR, others=refuse)

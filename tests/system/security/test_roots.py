@@ -9,32 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from fsl_async.digests import DIGEST_BYTES, Domain
+from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import PeerViolationError
 from fsl_async.merkle import RosterTree, root_of_nobody
-from fsl_async.wire.codec import decode, encode
-from fsl_async.wire.messages import Finished, FromServer, Message
 from parties import simulate
 from parties.errors import OutcomesDifferError
 from parties.statement import Statement
 from tests.support.cases import in_turn
-from tests.support.shop import TASK, Hook, meddled, model, take_part
+from tests.support.shop import TASK, forging, meddled, model, take_part
 
 Lie = Callable[[Statement], dict[str, Any]]
 LIAR = "S0"
 OTHERS = RosterTree(dict.fromkeys(("anna", "ben", "carol"), bytes(32)), b"another blinding")
-
-
-def signed_by_the_liar(network: Any, lie: Lie) -> Hook:
-    async def forge(address: str, message: Message, data: bytes) -> bytes:
-        if address != LIAR or not isinstance(message, Finished):
-            return data
-        told = Statement.parse(decode(data, FromServer, LIAR).bulk, TASK, "carol", LIAR)
-        content = msgspec.structs.replace(told, **lie(told)).canonical()
-        signature = network.servers[0].setup.identity.sign(Domain.STATEMENT, content)
-        return b"".join(encode(Finished(round_id=message.round_id, signature=signature), content))
-
-    return forge
 
 
 def moved(told: Statement, **changes: Any) -> dict[str, Any]:
@@ -85,7 +71,7 @@ async def test_a_statement_that_proves_nothing_is_refused_by_name(name: str) -> 
         simulate(TASK, model(), seed=1) as network,
         network.client("anna") as anna,
         network.client("ben") as ben,
-        meddled(network.client("carol"), incoming=signed_by_the_liar(network, lie)) as carol,
+        meddled(network.client("carol"), incoming=forging(network, lie, LIAR)) as carol,
     ):
         for client in (anna, ben, carol):
             await take_part(client)

@@ -3,16 +3,14 @@
 import msgspec
 import pytest
 
-from fsl_async.digests import Domain
 from fsl_async.errors import FslError, PeerViolationError
-from fsl_async.wire.codec import decode, encode
-from fsl_async.wire.messages import Answer, Finished, FromServer, Message, Receipt, Refused
+from fsl_async.wire.codec import encode
+from fsl_async.wire.messages import Answer, Message, Receipt, Refused
 from parties import simulate
 from parties.client.requests import refusal
 from parties.commands.report import Report
 from parties.outcome import Aborted
-from parties.statement import Statement
-from tests.support.shop import TASK, meddled, model, pass_on, take_part
+from tests.support.shop import TASK, forging, meddled, model, take_part
 from transport import RefusedError
 
 NAMING = msgspec.structs.replace(TASK, participants="names")
@@ -33,15 +31,7 @@ def test_so_is_a_violation_that_quotes_its_peer() -> None:
 
 async def test_so_are_an_aborted_round_s_reason_and_an_error_that_tells_of_it() -> None:
     async with simulate(TASK, model(), seed=1) as network:
-
-        async def forge(address: str, message: Message, data: bytes) -> bytes | None:
-            if not isinstance(message, Finished):
-                return await pass_on(address, message, data)
-            told = Statement.parse(decode(data, FromServer, address).bulk, TASK, "carol", address)
-            content = msgspec.structs.replace(told, ending=Aborted(EVIL)).canonical()
-            signature = network.servers[int(address[1])].setup.identity.sign(Domain.STATEMENT, content)
-            return b"".join(encode(Finished(round_id=message.round_id, signature=signature), content))
-
+        forge = forging(network, lambda told: {"ending": Aborted(EVIL)}, "S0", "S1")
         async with meddled(network.client("carol"), incoming=forge) as carol:
             await take_part(carol)
             with pytest.raises(FslError, match="at least 2 are needed"):
@@ -51,15 +41,7 @@ async def test_so_are_an_aborted_round_s_reason_and_an_error_that_tells_of_it() 
 
 async def test_a_name_that_nobody_can_have_is_refused() -> None:
     async with simulate(NAMING, model(), seed=1) as network:
-
-        async def forge(address: str, message: Message, data: bytes) -> bytes | None:
-            if not isinstance(message, Finished):
-                return data
-            told = Statement.parse(decode(data, FromServer, address).bulk, NAMING, "carol", address)
-            content = msgspec.structs.replace(told, participants=1, names=(EVIL,)).canonical()
-            signature = network.servers[int(address[1])].setup.identity.sign(Domain.STATEMENT, content)
-            return b"".join(encode(Finished(round_id=message.round_id, signature=signature), content))
-
+        forge = forging(network, lambda told: {"participants": 1, "names": (EVIL,)}, "S0", "S1")
         async with meddled(network.client("carol"), incoming=forge) as carol:
             await take_part(carol)
             with pytest.raises(FslError):

@@ -24,10 +24,10 @@ import numpy as np
 import trio
 from rich.table import Table
 
-from fsl_async import Dense, Ring, Sparse, Task
 from parties.client.client import Client
 
 from .children import Child, python_module
+from .crowd import crowd_task
 from .crowd_process import name_of
 from .hostile_process import attacker_name, keys_needed
 from .one_round import start_servers
@@ -42,17 +42,6 @@ PHASES = ("alone", "under attack", "alone again")
 WARM_UP = 3
 SETTLING_SECONDS = 15.0
 """After the attack stands: longer than the grace of a request and the deadline of a handshake."""
-
-
-def hostile_task(rows: int, select: int, clients: int) -> Task:
-    """A task of rows, and a few weights that everybody updates."""
-    return Task(
-        name="hostile",
-        blocks=(Sparse("items", rows=rows, select=select), Dense("head", size=64)),
-        ring=Ring(64, fraction_bits=8),
-        min_clients=2,
-        max_clients=clients,
-    )
 
 
 @dataclass
@@ -163,7 +152,7 @@ async def measure(folder: Path, options: argparse.Namespace, progress: Callable[
     clients = WARM_UP + len(PHASES) * options.runs
     names = [name_of(number) for number in range(clients)]
     attackers = [attacker_name(number) for number in range(keys_needed(options.idle, options.trickling))]
-    task = hostile_task(options.rows, options.select, clients + 2)
+    task = crowd_task(clients + 2, options.rows, options.select)
     rounds = {"clients": clients + 2, "count": 1}  # never full: all clients come to the same round
     limits = {"half_open": 2 * (options.idle + options.trickling)}
     site = lay_out(folder, task, [*names, *attackers], rounds, np.random.default_rng(options.seed), limits=limits)
