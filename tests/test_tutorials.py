@@ -71,6 +71,7 @@ class OneMachine:
         raise AssertionError(f"{path} is sent from {giver} to {taker}")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="the page is typed into bash")
 def test_servers_and_clients_over_tcp_work_as_the_page_says(tmp_path):
     text = (TUTORIALS / "over-tcp.md").read_text(encoding="utf-8")
