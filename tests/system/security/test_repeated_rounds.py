@@ -118,7 +118,7 @@ async def test_that_one_server_alone_has_signed_a_dismissal_proves_nothing(autoj
         )
         await take_part(carol)
         assert "carol" in (await network.finish_round()).clients
-        with pytest.raises(OutcomeUnknownError, match=r"S0 alone has signed that it was not counted \(I gave up\)") as caught:
+        with pytest.raises(OutcomeUnknownError, match=r"S0 alone has signed .* not counted \(I gave up\)") as caught:
             await carol.outcome()
         assert caught.value.in_doubt == 1
         assert not caught.value.accounts[0].counted
