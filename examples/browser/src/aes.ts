@@ -1,8 +1,4 @@
-/**
- * AES-128 on many blocks, and the hash of trees. WebCrypto would need a call, and a promise, for every single block.
- *
- * This AES looks up tables by secret bytes: whoever shares the processor's cache may learn something by timing.
- */
+/** AES-128 on many blocks (WebCrypto needs a call, and a promise, for each). It looks up tables by secret bytes. */
 import { ecb } from "@noble/ciphers/aes.js";
 import { type Bytes, bytesOf, words } from "./bytes.js";
 

@@ -1,6 +1,6 @@
-/** Where rows stand: a keyed permutation for each of three segments, and a place in a bin for each wanted row. */
+/** Where rows stand: a keyed permutation for each of three segments, and a tree for each wanted row. */
 import { shake256 } from "@noble/hashes/sha3.js";
-import { type Bytes, concat, utf8 } from "./bytes.js";
+import { type Bytes, concat, utf8, words } from "./bytes.js";
 
 const SEGMENTS = [0, 1, 2];
 
@@ -8,51 +8,49 @@ const SEGMENTS = [0, 1, 2];
 export class Placement {
   private readonly high: number;
   private readonly low: number;
-  private readonly tables: Uint16Array[][];
+  private readonly tables: Uint16Array[];
 
   constructor(key: Bytes, private readonly rows: number) {
-    let bits = 0;
-    while (2 ** bits < rows) bits++;
-    this.high = Math.floor(bits / 2);
-    this.low = bits - this.high;
-    const size = 2 ** this.low;
+    const bits = bitsOf(rows);
+    [this.high, this.low] = [2 ** Math.floor(bits / 2), 2 ** Math.ceil(bits / 2)];
     this.tables = SEGMENTS.map((segment) => {
       const seed = concat([utf8("fsl-async permutation rounds v1"), Uint8Array.of(segment), key]);
-      const numbers = new Uint16Array((shake256(seed, { dkLen: 16 * size }) as Bytes).slice().buffer);
-      return Array.from({ length: 8 }, (_, round) => numbers.subarray(round * size, (round + 1) * size));
+      return new Uint16Array(words(shake256(seed, { dkLen: 16 * this.low }) as Bytes).buffer);
     });
   }
 
   /** P_s(row). */
   permuted(segment: number, row: number): number {
-    const table = this.tables[segment], size = 2 ** this.low;
-    const highMask = 2 ** this.high - 1, lowMask = size - 1;
+    const table = this.tables[segment], size = this.low;
     let value = row;
     do {
       let high = Math.floor(value / size), low = value % size;
       for (let round = 0; round < 8; round += 2) {
-        high ^= table[round][low] & highMask;
-        low ^= table[round + 1][high] & lowMask;
+        high ^= table[round * size + low] & (this.high - 1);
+        low ^= table[(round + 1) * size + high] & (size - 1);
       }
       value = high * size + low;
     } while (value >= this.rows);
     return value;
   }
 
-  /** A tree of `3 · bins` for each row, by augmenting paths; rows for which there is none go to stash slots or nowhere. */
-  place(rows: readonly number[], bins: number, positions: number): { byTree: globalThis.Map<number, number>; left: number[] } {
-    const byTree = new globalThis.Map<number, number>();
-    const choices = (row: number) =>
-      SEGMENTS.map((segment) => segment * bins + (Math.floor(this.permuted(segment, row) / positions) % bins));
-    const augment = (row: number, seen: Set<number>): boolean =>
-      choices(row).some((tree) => {
-        if (seen.has(tree)) return false;
-        seen.add(tree);
-        const sits = byTree.get(tree);
-        if (sits !== undefined && !augment(sits, seen)) return false;
-        byTree.set(tree, row);
-        return true;
-      });
+  /** A row for each tree that gets one, by augmenting paths, and the rows for which there is none. */
+  place(rows: readonly number[], bins: number, positions: number): { byTree: Map<number, number>; left: number[] } {
+    const byTree = new Map<number, number>();
+    const augment = (row: number, seen: Set<number>): boolean => SEGMENTS.some((segment) => {
+      const bin = Math.floor(this.permuted(segment, row) / positions) % bins;
+      const tree = segment * bins + bin, sits = byTree.get(tree);
+      if (seen.has(tree)) return false;
+      seen.add(tree);
+      return (sits === undefined || augment(sits, seen)) && !!byTree.set(tree, row);
+    });
     return { byTree, left: rows.filter((row) => !augment(row, new Set())) };
   }
+}
+
+/** ⌈log₂ n⌉. */
+export function bitsOf(number: number): number {
+  let bits = 0;
+  while (2 ** bits < number) bits++;
+  return bits;
 }

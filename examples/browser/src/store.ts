@@ -21,7 +21,7 @@ export async function openStore(name: string): Promise<Store> {
     await store.put("opened", true);
     return store;
   } catch (error) {
-    throw new Refusal(`This browser lets the page store nothing (${(error as Error).message}). Without its keys a client ` +
-      "cannot come again, nor repeat what it has sent: so the page takes part in nothing. A private window may be the cause.");
+    throw new Refusal(`This browser lets the page store nothing (${(error as Error).message}). Without its keys a ` +
+      "client cannot come again, nor repeat what it has sent: so the page takes part in nothing (is it private?).");
   }
 }

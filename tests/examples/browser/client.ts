@@ -1,11 +1,12 @@
-/** The page's client without its page: `vectors` runs the wire's examples, `take-part` plays a conformance pair's rounds. */
+/** The page's client without its page: `vectors` makes the wire's examples, `take-part` plays a pair's rounds. */
 import { readFileSync } from "node:fs";
 import { connect } from "node:net";
 import { NOTHING, unhex } from "../../../examples/browser/src/bytes.ts";
 import { type Stream, checkAddress } from "../../../examples/browser/src/link.ts";
 import { Participant } from "../../../examples/browser/src/participant.ts";
 import { missing, readTask } from "../../../examples/browser/src/round.ts";
-import { runRefusals, runVectors } from "../../../examples/browser/src/vectors.ts";
+import { runVectors } from "../../../examples/browser/src/vectors.ts";
+import { runRefusals } from "./refusals.ts";
 
 function dial(address: string): Promise<Stream> {
   const [host, port] = address.split(":"), socket = connect(Number(port), host), chunks = socket.iterator();
@@ -21,7 +22,10 @@ function dial(address: string): Promise<Stream> {
 
 async function takePart(told: any): Promise<object> {
   const kept = new Map<string, any>();
-  const store = { get: async (name: string) => kept.get(name), put: async (name: string, value: any) => void kept.set(name, value) };
+  const store = {
+    get: async (name: string) => kept.get(name),
+    put: async (name: string, value: any) => void kept.set(name, value),
+  };
   const { name, channel, statement } = told.client;
   const keys = { name, channel: unhex(channel), statement: unhex(statement) };
   const client = new Participant(told, keys, NOTHING, store, dial), counted: boolean[] = [];

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "never")
 READ = {
     *("preamble, as a dialler", "message 2", "the first record", "records", "a server's message", "an announcement"),
     *("both announcements", "answers", "a reply to query 1", "a block", "a receipt", "a statement", "both statements"),
-    *("a task",),
 }
 """What a client reads, of the cases of docs/wire-refusals.json."""
 

@@ -35,22 +35,21 @@ async def test_its_round_is_exact_and_without_storage_it_takes_part_in_nothing(w
 
 def take_part(window: Browser, url: str) -> None:
     window.open(url)
-    window.wait_for("document.querySelector('#ready.good') && !document.querySelector('#join button').disabled")
-    window.run("document.getElementById('name').value = 'carla'; document.querySelector('#join button').click()")
+    window.wait_for("document.querySelector('#ready.good') && !document.getElementById('make-keys').disabled")
+    window.run("document.getElementById('name').value = 'carla'; document.getElementById('make-keys').click()")
     window.wait_for("!document.getElementById('take-part').disabled")
     window.run("document.getElementById('take-part').click()")
-    window.wait_for("document.getElementById('steps').dataset.after || document.querySelector('.bad')", MOST_SECONDS)
+    window.wait_for("document.getElementById('steps').dataset.done || document.querySelector('.bad')", MOST_SECONDS)
     assert not window.run("return document.querySelector('.bad')?.textContent")
-    did = json.loads(window.run("return document.getElementById('steps').dataset.last"))
+    did = json.loads(window.run("return document.getElementById('steps').dataset.done"))
     assert did["counted"]
     assert did["sent"] + did["received"] < 65_536 * len(LABELS) * 4
-    due = {row: np.array(values) for row, values in did["values"]}
+    due = {row: np.array(did["change"]) for row in did["rows"]}
     assert row_of("late") in due
     for label, text in TEXTS.values():
         for row in {row_of(word) for word in text.split()} & due.keys():
             due[row] = due[row] + 0.25 * (np.eye(len(LABELS))[LABELS.index(label)] - 1 / len(LABELS))
-    after = json.loads(window.run("return document.getElementById('steps').dataset.after"))
-    assert dict(after) == {row: values.tolist() for row, values in due.items()}
+    assert dict(did["after"]) == {row: values.tolist() for row, values in due.items()}
     assert window.console() == []
 
 
