@@ -77,7 +77,7 @@ async def test_its_rounds_are_exact(task, client):
 
 
 async def test_a_server_with_another_key_is_named(client):
-    pair = Pair(SEMI_HONEST, patience=1)
+    pair = Pair(SEMI_HONEST)
     async with trio.open_nursery() as nursery:
         told = await nursery.start(pair.run)
         told["servers"][1]["channel"] = told["servers"][0]["channel"]
