@@ -4,19 +4,28 @@ Kernels are compiled when they are first called and kept on disk, so this happen
 processor. The logger `parties.kernels` is always told, at level INFO. Where nothing listens to it, a person at a
 terminal or a notebook reads it on stderr, once it takes noticeable time; stdout has data alone. Nothing is said when
 kernels are loaded from the disk. To switch it off: `logging.getLogger("parties.kernels").setLevel(logging.WARNING)`.
+
+A server, or a demonstration, does not wait for that: where no kernel is on disk it begins in the plain lane, and a
+`Rehearsal` has them compiled by another process.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
+import os
+import pickle
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, TextIO, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TextIO, TypeVar
 
 from fsl_async import kernels
+from fsl_async.task import Task
 
 _log = logging.getLogger("parties.kernels")
 _one_at_a_time = threading.Lock()
@@ -33,6 +42,60 @@ def watched(work: Callable[[], ResultT]) -> ResultT:
         with _one_at_a_time:
             _watch()
     return work()
+
+
+_SOURCE: Final = Path("trees", "evaluation_kernels.py")
+"""A file of kernels without which no server computes."""
+
+
+def is_cold() -> bool:
+    """Whether kernels are to be used here of which none is on disk yet."""
+    if not kernels.compiles():
+        return False
+    folder = Path(str(kernels.__file__)).parent
+    caches = [folder, Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "numba")]
+    caches = [Path(own)] if (own := os.environ.get("NUMBA_CACHE_DIR")) else caches
+    since = (folder / _SOURCE).stat().st_mtime
+    pattern = f"{_SOURCE.stem}.add*.py{sys.version_info.major}{sys.version_info.minor}.nbi"
+    return all(found.stat().st_mtime < since for cache in caches for found in cache.rglob(pattern))
+
+
+class Rehearsal:
+    """Another process that has kernels compiled and kept on disk, while this one computes in the plain lane."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        kernels.select_isa("plain")
+        _log.info("kernels are being compiled by another process, once; until that is done this one goes without")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "parties.simulation.rehearsal"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        assert self._process.stdin is not None  # noqa: S101 - asked for
+        with suppress(BrokenPipeError), self._process.stdin as pipe:
+            pipe.write(pickle.dumps(list(tasks)))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended; where it failed, what is missing is compiled when it is first called."""
+        return self._process.poll() is not None
+
+    def end(self) -> None:
+        """End it, whether it is over or not."""
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def rehearsed(tasks: Callable[[], Sequence[Task]]) -> Iterator[Rehearsal | None]:
+    """A rehearsal of tasks for as long as the block lasts, where no kernel is on disk; None where they are."""
+    rehearsal = Rehearsal(tasks()) if is_cold() else None
+    try:
+        yield rehearsal
+    finally:
+        if rehearsal is not None:
+            rehearsal.end()
 
 
 class Notice:

@@ -203,7 +203,8 @@ class HostedTask:
         self._kept = 0
         self._watched = list(_watched(self.file, server.setup.task.digest(), server.enrolment, self.observer))
         self._warn_of_memory()
-        if not kernels.compiles() and (warning := too_large(server.setup.task, measured_leaves())):
+        task = server.setup.task
+        if kernels.isa_names() == ("plain",) and (warning := too_large(task, measured_leaves(task.verified))):
             self.warn("compiler", warning)
         RoundFiles(self.file).prepare(server.setup.task)
         try:

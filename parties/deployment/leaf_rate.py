@@ -21,15 +21,24 @@ INSTALL = "pip install 'fsl-async[server]' for a server that computes ten times 
 
 
 @cache
-def measured_leaves() -> float:
-    """Leaves of trees, made into shares, a second of one core; measured once, for all tasks of a process."""
+def measured_leaves(verified: bool = True) -> float:
+    """Leaves of trees, made into shares, a second of one core; measured once, for all tasks of a process.
+
+    Args:
+        verified: whether the trees are proved as well, as in a task that is `verified`.
+    """
     keys = kernels.key_schedule(bytes(16))
     roots = kernels.keystream(bytes(16), nonce=0, count=TREES)
     tree = kernels.Tree(np.zeros((DEPTH, TREES, 2), dtype=np.uint64))
     hints = np.zeros((1, TREES, 2), dtype=np.uint64)
-    add = kernels.adder(
-        kernels.Evaluation(keys, roots, tree, keys, hints, 64), np.zeros((1, 2**DEPTH, 1, TREES, 2), dtype=np.uint64)
-    )
+    evaluation = kernels.Evaluation(keys, roots, tree, keys, hints, 64)
+    sums = np.zeros((1, 2**DEPTH, 1, TREES, 2), dtype=np.uint64)
+    if verified:
+        leaves = kernels.keystream(bytes(16), nonce=1, count=2**DEPTH)
+        checks = kernels.Verification(keys, leaves, leaves, np.zeros_like(roots))
+        add = kernels.verifying_adder(evaluation, checks, sums, np.zeros_like(roots))
+    else:
+        add = kernels.adder(evaluation, sums)
     started = time.thread_time()
     add(0, 0, TREES)
     return TREES * (1 << DEPTH) / (time.thread_time() - started)

@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 import trio
 
 from fsl_async import kernels
-from parties.compiling import watched
+from parties.compiling import Rehearsal, rehearsed, watched
 from parties.deployment.host import ServerProcess
 from parties.deployment.hosted_task import HostedTask
 from parties.deployment.leaf_rate import INSTALL, UNCOMPILED, measured_leaves
@@ -34,6 +34,9 @@ from parties.status import HostedTaskStatus, ServerStatus
 from transport import Transport
 
 _log = logging.getLogger("parties.serving")
+
+LOOK_SECONDS = 0.5
+"""Between two looks whether kernels are compiled."""
 
 Ending: TypeAlias = Literal["rounds-over", "stopped"]
 """The last round of its configuration is over, or it was told to stop."""
@@ -90,16 +93,33 @@ async def serve(config: Path, *, stop_seconds: float | None = None, transport: T
     file = HostFile.load(config)
     common = file.common
     log = Log(f"S{common.server}", form=common.log.format, level=common.log.level, names=common.log.names)
-    with log.installed(), late_hangups_ignored(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
-        await trio.to_thread.run_sync(load_kernels)
-        with collecting_seldom():
-            async with trio.open_nursery() as nursery:
-                host = ServerProcess(file, log, stop_seconds, nursery, transport)
-                nursery.start_soon(_obey, signals, host, nursery)
-                await host.run(partial(_open, host, file, nursery))
-                nursery.cancel_scope.cancel()
+    with (
+        log.installed(),
+        late_hangups_ignored(),
+        trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals,
+        rehearsed(lambda: [deployment.task for _, deployment in file.deployments()]) as rehearsal,
+        collecting_seldom(),
+    ):
+        if rehearsal is None:
+            await trio.to_thread.run_sync(load_kernels)
+        async with trio.open_nursery() as nursery:
+            if rehearsal is not None:
+                nursery.start_soon(_change_over, rehearsal)
+            host = ServerProcess(file, log, stop_seconds, nursery, transport)
+            nursery.start_soon(_obey, signals, host, nursery)
+            await host.run(partial(_open, host, file, nursery))
+            nursery.cancel_scope.cancel()
     ending: Ending = "stopped" if host.stopping.is_set() else "rounds-over"
     return Served(common.server, ending, {task.name: _served(task) for task in host.tasks()}, file.listed)
+
+
+async def _change_over(rehearsal: Rehearsal) -> None:
+    """Compute with kernels once they are on disk; what is under way goes on as it began."""
+    while not rehearsal.is_over:  # noqa: ASYNC110 - it is looked at, also by who has no loop
+        await trio.sleep(LOOK_SECONDS)
+    await trio.to_thread.run_sync(kernels.select_isa)
+    await trio.to_thread.run_sync(load_kernels)
+    _log.info("kernels are compiled, and compute from now on: %s", kernels.active_isa())
 
 
 async def _open(host: ServerProcess, file: HostFile, nursery: trio.Nursery) -> None:

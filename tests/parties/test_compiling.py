@@ -11,8 +11,10 @@ from types import SimpleNamespace
 import pytest
 from numba import njit
 
+from fsl_async import Dense, Ring, Sparse, Task, kernels
 from parties import compiling
 from parties.compiling import NOTICE, Notice, watched
+from parties.simulation.rehearsal import rehearse
 
 
 class Terminal(io.StringIO):
@@ -137,3 +139,34 @@ def on_a_terminal(cache) -> str:
             return read.read(65_536).decode().replace("\r\n", "\n")
         except OSError:  # the terminal is closed, and nothing was written
             return ""
+
+
+def test_it_is_cold_until_a_kernel_of_this_source_is_on_disk(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert compiling.is_cold()
+    index = tmp_path / "somewhere" / f"evaluation_kernels.add-31.py{sys.version_info.major}{sys.version_info.minor}.nbi"
+    index.parent.mkdir()
+    index.touch()
+    assert not compiling.is_cold()
+    os.utime(index, (0, 0))
+    assert compiling.is_cold()
+    monkeypatch.setattr(kernels, "compiles", lambda: False)
+    assert not compiling.is_cold()
+
+
+def test_while_kernels_are_rehearsed_the_lane_is_plain(monkeypatch) -> None:
+    before = kernels.active_isa()
+    monkeypatch.setattr(compiling, "is_cold", lambda: True)
+    monkeypatch.setattr(sys, "executable", "true")
+    with compiling.rehearsed(
+        lambda: [Task(name="t", blocks=(Sparse("a", rows=9, select=2),), ring=Ring(64))]
+    ) as rehearsal:
+        assert kernels.active_isa() == "plain"
+        rehearsal._process.wait()
+        assert rehearsal.is_over
+    kernels.select_isa(before)
+
+
+def test_a_rehearsal_is_a_round_of_the_task() -> None:
+    blocks = (Sparse("items", rows=40, width=3, select=4), Dense("head", size=2))
+    rehearse(Task(name="t", blocks=blocks, ring=Ring(64), min_clients=16, max_clients=100, bound=1.0))

@@ -7,14 +7,16 @@ same training in the clear; a single differing bit is a failure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import trio
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from fsl_async import kernels
 from fsl_async.bin_count import planned
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.geometry import geometry_of
@@ -31,8 +33,9 @@ from parties.commands.demo.learner import (
 )
 from parties.commands.demo.taking_part import PHASES, RING, Summary, demo_task, learnt, wanted
 from parties.commands.report import Report
+from parties.compiling import Rehearsal, rehearsed
 from parties.simulation.experiment import Client, run_experiment
-from parties.simulation.history import History
+from parties.simulation.history import History, Record
 
 MOST_CLIENTS = 64
 
@@ -60,7 +63,9 @@ async def run_demo(
         )
     corpus = load(clients, seed)
     if transport == "memory":
-        summary = await trio.to_thread.run_sync(_in_memory, corpus, rounds, seed, abandon_on_cancel=True)
+        run = partial(_in_memory, corpus, rounds, seed, report)
+        with rehearsed(lambda: [demo_task(clients)]) as rehearsal:
+            summary = await trio.to_thread.run_sync(run, rehearsal, abandon_on_cancel=True)
     else:
         from parties.commands.demo.processes import in_processes  # which takes 0.1 s, and needs what serves
 
@@ -75,7 +80,14 @@ async def run_demo(
     report.result(_text(result), result)
 
 
-def learn(corpus: Corpus, rounds: int, seed: int = 0, *, clear: bool = False) -> History:
+def learn(
+    corpus: Corpus,
+    rounds: int,
+    seed: int = 0,
+    *,
+    clear: bool = False,
+    on_round: Callable[[Record], None] | None = None,
+) -> History:
     """All rounds in this process, through both servers or without any protection, in the same ring."""
     clients = len(corpus.shards)
 
@@ -87,11 +99,20 @@ def learn(corpus: Corpus, rounds: int, seed: int = 0, *, clear: bool = False) ->
         )
 
     members = {f"client-{number:02}": client(shard) for number, shard in enumerate(corpus.shards)}
-    return run_experiment(demo_task(clients), initial_model(), members, rounds, seed=seed, clear=clear)
+    return run_experiment(
+        demo_task(clients), initial_model(), members, rounds, seed=seed, clear=clear, on_round=on_round
+    )
 
 
-def _in_memory(corpus: Corpus, rounds: int, seed: int) -> Summary:
-    history, clients = learn(corpus, rounds, seed), len(corpus.shards)
+def _in_memory(corpus: Corpus, rounds: int, seed: int, report: Report, rehearsal: Rehearsal | None) -> Summary:
+    def tell(record: Record) -> None:
+        nonlocal rehearsal
+        report.progress(f"round {record['round']} of {rounds}: {record['counted']} clients counted")
+        if rehearsal is not None and rehearsal.is_over:
+            rehearsal = None
+            kernels.select_isa()
+
+    history, clients = learn(corpus, rounds, seed, on_round=tell), len(corpus.shards)
     summary = Summary(history.model)
     for phase in PHASES:
         summary.seconds[phase] = sum(history.curve(f"seconds.{phase}")) / (1 if phase == "aggregate" else clients)
