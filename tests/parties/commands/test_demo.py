@@ -72,7 +72,7 @@ def test_the_text_says_what_the_object_says(demo, result):
 def test_a_single_differing_bit_is_a_failure(demo, monkeypatch):
     from parties.commands.demo import run
 
-    def almost(*words, clear=False):
+    def almost(*words, clear=False, on_round=None):
         history = exact(*words, clear=clear)
         if clear:
             history.model["words"][0, 0] = np.nextafter(history.model["words"][0, 0], np.float32(1))
