@@ -31,6 +31,7 @@ from fsl_async.config import BlockModel, Draw, RoundConfig, ServerKeys
 from fsl_async.digests import DIGEST_BYTES, KEY_BYTES
 from fsl_async.geometry import BLOCK_BYTES, Forest, geometry_of
 from fsl_async.options.taking_part import size_of
+from fsl_async.server.batch import cell_bytes
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.union import UnionBlock, shape_of_round
 from fsl_async.wire.answer import AnswerLayout
@@ -415,8 +416,7 @@ def _walk(forest: Forest) -> int:
 
 def folded_bytes(task: Task) -> int:
     """Bytes of accumulators that a server folds to rows at the end of a round, or has as rows already."""
-    cells = sum(forest.trees * forest.leaves * forest.planes * BLOCK_BYTES for _, forest in forests_of(task))
-    return cells + dense_bytes(task)
+    return cell_bytes(task) + dense_bytes(task)
 
 
 def laid_out_rows(task: Task) -> int:

@@ -117,6 +117,11 @@ def held_bytes(shape: Task) -> int:
     return (BATCHES * fitting if fitting > 1 else 1) * _submission_bytes(shape)
 
 
+def cell_bytes(shape: Task) -> int:
+    """The memory of a sum's cells: one for every position of every bin and stash slot."""
+    return sum(forest.trees * forest.leaves * forest.planes * BLOCK_BYTES for _, forest in forests_of(shape))
+
+
 def _fitting(shape: Task) -> int:
     return min(MOST_SUBMISSIONS, MOST_BYTES // _submission_bytes(shape))
 

@@ -205,5 +205,5 @@ class Advice:
         return (
             f"The optimizer {type(task.optimizer).__name__} keeps {arrays} float64 for each weight: on each server "
             f"{size(8 * arrays * weights)} in the store and beside each checkpoint, and "
-            f"{size(rule_bytes(task) * weights)} of memory when a sum is applied."
+            f"{size(rule_bytes(task))} of memory when a sum is applied."
         )
