@@ -81,7 +81,7 @@ class AlreadyCountedError(FslError):
 
 
 class OtherCountedError(FslError):
-    """A round's sum has another submission of this client than this one, as both servers have signed.
+    """Both servers have signed that a round counted another submission of this client instead of this one.
 
     An earlier process with this client's keys made it, whose state is lost or elsewhere. This one is in no
     sum. Its values may be those of the other one all the same, so only a caller that knows that they are not may
@@ -179,7 +179,7 @@ class ServerBusyError(RequestDeniedError):
     """A server has no room for a request now.
 
     Attributes:
-        retry_after: seconds after which it wants to be asked again.
+        retry_after: seconds to wait before the next try.
     """
 
     def __init__(self, server: int, explanation: str, retry_after: float) -> None:

@@ -92,7 +92,7 @@ class Requests:
             RequestDeniedError: the server refused for another reason.
             PeerViolationError: the reply is of another kind than expected.
             ChannelError: the connection was lost, and patience is over.
-            MisuseError: in a simulation, nobody is left who could ever answer it.
+            MisuseError: in a simulation, no other task is left that could end the wait.
         """
         waits = isinstance(message, messages.Enter | messages.AskOutcome)
         attempted = Attempted(self._name_of(server), _doing(message), waits=waits)

@@ -53,15 +53,15 @@ def named_by(app: Path, what: str) -> Any:
     """The task or the model of an app.
 
     Raises:
-        MisuseError: its pyproject.toml does not name it.
+        MisuseError: its pyproject.toml does not name it, or names what is not there.
     """
     try:
         module, name = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["fsl-async"][what].split(":")
-    except (OSError, LookupError, ValueError, AttributeError) as error:
+        return getattr(import_module(module), name)
+    except (OSError, LookupError, ValueError, AttributeError, ImportError) as error:
         raise MisuseError(
             f'{app / "pyproject.toml"}: [tool.fsl-async] {what} = "module:name" expected: {error!r}'
         ) from error
-    return getattr(import_module(module), name)
 
 
 def lay_out(folder: Path, app: Path, clients: Sequence[str]) -> None:
@@ -215,6 +215,8 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where everything is kept, to go on with; left out: nothing is")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what was started is ended, too
+    if given.nodes < 1:
+        parser.error(f"--nodes: at least 1 expected, got {given.nodes}")
     if not given.supernodes and find_spec("ray") is None:
         parser.error("simulated nodes need Ray: pip install 'flwr[simulation]==1.41.0', or give --supernodes")
     sys.path.insert(0, str(given.app.resolve()))

@@ -246,7 +246,7 @@ class Network:
         )
 
     async def _until(self, reached: Callable[[], bool], what: Callable[[], str]) -> None:
-        """Wait until something is reached, or nobody is left who could reach it: no task but those that sleep.
+        """Wait until something is reached, or no task is left that could reach it: all of them sleep.
 
         Args:
             reached: tells whether it is.

@@ -122,6 +122,7 @@ def test_simulated_nodes_learn_without_keys_of_their_own_and_a_second_run_does_w
 
 
 def test_an_app_that_names_no_task_is_told_what_is_missing(tmp_path):
-    (tmp_path / "pyproject.toml").write_text("[tool.flwr.app]\n")
-    with pytest.raises(MisuseError, match=r'pyproject.toml: \[tool.fsl-async\] task = "module:name" expected'):
-        named_by(tmp_path, "task")
+    for table in ("[tool.flwr.app]", "[tool.fsl-async]\ntask = 'absent:TASK'", "[tool.fsl-async]\ntask = 'json:TASK'"):
+        (tmp_path / "pyproject.toml").write_text(table)
+        with pytest.raises(MisuseError, match=r'pyproject.toml: \[tool.fsl-async\] task = "module:name" expected'):
+            named_by(tmp_path, "task")
