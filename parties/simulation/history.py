@@ -109,7 +109,10 @@ class HistoryFile:
             MisuseError: the files are another run's, or do not belong together.
             StorageError: the line that a kill has kept from the file cannot be written.
         """
-        lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
+        try:
+            lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
+        except OSError as error:
+            raise self._foreign(str(error)) from error
         whole = [line for line in lines if line.endswith(b"\n")]
         if not self._beside.exists():
             if lines:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fsl_async import Adam, Dense, MisuseError, Privacy, Ring, Sparse, Task
+from fsl_async import Adam, Dense, MisuseError, Privacy, Ring, Sparse, StorageError, Task
 from parties import History, Turn, run_experiment
 from parties.simulation import experiment
 from parties.simulation.history import HistoryFile
@@ -168,6 +168,10 @@ def test_a_history_without_what_belongs_to_it_is_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(MisuseError, match="not the history of this run"):
             run(rounds=2, clear=True, history=path)
+    with pytest.raises(MisuseError, match="Is a directory"):
+        run(clear=True, history=tmp_path)
+    with pytest.raises(StorageError, match="folder does not exist"):
+        run(clear=True, history=tmp_path / "no" / "run.jsonl")
     path.write_bytes(b"".join(lines))
     path.with_name("run.jsonl.npz").unlink()
     with pytest.raises(MisuseError, match=r"run.jsonl.npz is not beside it"):
