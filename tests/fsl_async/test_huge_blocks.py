@@ -129,7 +129,7 @@ def test_a_share_of_the_largest_block_is_cut():
 def test_more_rows_are_refused_by_name():
     with pytest.raises(MisuseError, match=f"rows: rows must be an integer from 1 to {MOST}, not {MOST + 1}"):
         Sparse("rows", rows=MOST + 1, select=1)
-    with pytest.raises(MisuseError, match="a share of the counts is one message, with 1,073,741,823 rows at most"):
+    with pytest.raises(MisuseError, match="the clients of at most 1,073,741,823 rows, as many as fit in one message"):
         Task(
             name="huge",
             blocks=(Sparse("rows", rows=2**30, select=6),),

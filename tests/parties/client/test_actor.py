@@ -299,7 +299,9 @@ async def test_a_defect_reaches_its_caller_and_ends_the_client(network, autojump
         with pytest.raises(RuntimeError) as caught:
             await carol.retrieve({"items": [1]})
         assert caught.value is defect
-        with pytest.raises(ClientEndedError, match=r"an earlier call failed \(RuntimeError: a defect\); make it anew"):
+        with pytest.raises(
+            ClientEndedError, match=r"an earlier call failed \(RuntimeError: a defect\); make a new client"
+        ):
             await carol.submit({})
     assert [type(error) for error in others] == [ClientEndedError]
     async with Client(replace(network.client("carol").setup, store=store)) as carol:

@@ -250,7 +250,7 @@ CASES: dict[str, tuple[Damage, dict[str, str]]] = {
         lambda f, u: save_model(f / "model.npz", {"items": np.zeros((3, 3), np.float32)}),
         {"start": "head"},
     ),
-    "no blobs": (lambda f, u: shutil.rmtree(f / "S0.blobs"), {"start": GOES_ON, "blobs": "unless its disk is mounted"}),
+    "no blobs": (lambda f, u: shutil.rmtree(f / "S0.blobs"), {"start": GOES_ON, "blobs": "mount its disk"}),
     "S1's blobs": (
         lambda f, u: [shutil.rmtree(f / "S0.blobs"), shutil.copytree(u / "S1.blobs", f / "S0.blobs")],
         {"blobs": "holds the blobs of another server"},

@@ -80,7 +80,7 @@ async def test_a_client_s_state_of_another_version_is_refused_with_what_to_do(mo
     await state.ClientState(store, identity.public, TASK, InlineLane()).claim()
     content = bytes(await store.blob("owner"))
     monkeypatch.undo()
-    told = rf"of version {state.VERSION - 1}, this .* {state.VERSION}\. Run the release that wrote it; or, once that"
+    told = rf"of version {state.VERSION - 1}, this .* {state.VERSION}\. Run the release that wrote it; or, after that"
     with pytest.raises(StorageError, match=told):
         await state.ClientState(store, identity.public, TASK, InlineLane()).load()
     assert bytes(await store.blob("owner")) == content

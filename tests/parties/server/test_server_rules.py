@@ -144,7 +144,7 @@ async def test_a_wrong_weight_is_refused_before_anything_is_sent(given: dict[str
         with pytest.raises(MisuseError, match=words):
             await anna.submit({"head": np.zeros(3)} | given)
         assert not any(type(note.message).__name__ == "Submit" for note in net.transcript[before:])
-        with pytest.raises(MisuseError, match="there is no model of it"):
+        with pytest.raises(MisuseError, match="weights and no model: leave it out"):
             await anna.retrieve({"examples": ...})
 
 

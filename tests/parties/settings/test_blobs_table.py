@@ -35,7 +35,7 @@ def test_bulk_lies_beside_the_store_unless_the_file_says_where(tmp_path):
     ("blobs", "changes", "words"),
     [
         ({"folder": "a", "url": "s3://bucket/s0"}, {}, r"blobs\.folder and blobs\.url are two places"),
-        ({"options": "s3.toml"}, {}, r"blobs\.options are an object store's, and blobs\.url names none"),
+        ({"options": "s3.toml"}, {}, r"blobs\.options needs blobs\.url, the object store"),
         ({"folder": "a"}, {"store": "memory"}, "name a file as the store, or remove"),
         ({"url": "s3://bucket/s0"}, {"store": "memory"}, "name a file as the store, or remove"),
         ({"place": "a"}, {}, "place"),
