@@ -36,15 +36,17 @@ def test_scale_is_the_cited_fit() -> None:
 
 def test_no_client_refuses_what_servers_choose_for_up_to_2_20_rows() -> None:
     """Neither number falls in a line of the table, so one selection's b covers all whose least is not above it."""
-    first = 1
+    first, most = 1, 2**32
     while first <= 2**20:
         bins = bins_per_segment(first, 2**32)
+        assert bins <= most, first  # and so is every smaller b since the selection with that limit
         end, each = next(line for line in LEAST_BINS if first <= line[0])
         last = min(end, 2**20, bins * 100 // each)
         assert bin_limits(Sparse("a", rows=2**32, select=last))[0] <= bins, (first, last)
-        assert bins_per_segment(last, 2**32) <= bin_limits(Sparse("a", rows=2**32, select=first))[1], (first, last)
+        most = bin_limits(Sparse("a", rows=2**32, select=first))[1]
         assert first <= last
         first = last + 1
+    assert bins_per_segment(2**20, 2**32) <= most
 
 
 @in_turn("select", [1, 3, 4, 40, 300, 5000])
