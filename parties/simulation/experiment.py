@@ -194,7 +194,8 @@ class _Experiment:
                 part.submit(name, update)
             training: deque[tuple[str, Turn, Future[_Trained]]] = deque()
             for name in names:
-                turn = Turn(number, self._draw(number, name), dict(self._states.get(name, {})))
+                kept = {key: array.copy() for key, array in self._states.get(name, {}).items()}
+                turn = Turn(number, self._draw(number, name), kept)
                 started = part.start(name, self._clients[name], turn)
                 if started is not None:
                     training.append((name, turn, started))
@@ -261,8 +262,7 @@ class _Experiment:
         trained = part.trained(name, started)
         if trained is None:
             return
-        if trained.state:
-            self._states[name] = trained.state
+        self._states[name] = trained.state
         if self._draw(turn.number, f"late/{name}") < self._late_share * 2**63:
             self._late[name] = trained.update
         else:
@@ -379,8 +379,11 @@ def _train(train: Train, found: Retrieved, turn: Turn) -> _Trained:
             f"an update was expected, by block, or a pair of an update and its metrics; the client's function returned "
             f"{type(update).__name__}"
         )
+    state = {str(key): np.array(value) for key, value in turn.state.items()}
+    if lost := [key for key, array in state.items() if array.dtype.hasobject]:
+        raise MisuseError(f"turn.state[{lost[0]!r}] is no array of numbers, so no run could be resumed with it")
     numbers = {name: float(value) for name, value in metrics.items()}
-    return _Trained(update, numbers, turn.state, time.perf_counter() - start)
+    return _Trained(update, numbers, state, time.perf_counter() - start)
 
 
 def _check(

@@ -219,6 +219,29 @@ def test_a_round_with_too_few_changes_nothing_and_the_next_one_goes_on():
         assert first["norm"] == norm(MODEL)["norm"] != second["norm"]
 
 
+def test_what_a_client_that_fails_did_to_its_state_is_undone(tmp_path):
+    def counts(rows, turn):
+        count = turn.state.setdefault("count", np.zeros(1))
+        count += 1
+        if turn.number == 2:
+            raise ZeroDivisionError
+        return {"head": np.array([count[0], 0.0])}
+
+    clients = CLIENTS | {"eve": ({"items": [5]}, counts), "odd": ({"items": [5]}, odd)}
+    threaded, inline = (run(clients=clients, rounds=3, clear=True, concurrency=many) for many in (3, 1))
+    assert threaded.facts == inline.facts
+    assert [sorted(record["failed"]) for record in inline.records] == [["odd"], ["eve", "odd"], ["odd"]]
+    assert "turn.state['odd'] is no array of numbers" in inline.records[0]["failed"]["odd"]
+    for rounds in (1, 2, 3):
+        resumed = run(clients=clients, rounds=rounds, clear=True, history=tmp_path / "run.jsonl")
+    assert resumed.facts == inline.facts
+
+
+def odd(rows, turn):
+    turn.state["odd"] = {"a": "dictionary"}
+    return {}
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
