@@ -54,8 +54,7 @@ export async function dialWebSocket(address: string): Promise<Stream> {
 }
 
 export class Link {
-  /** Bytes of the stream, either way. */
-  sent = 8 + 48 + 1088;
+  sent = 8 + 48 + 1088;  // bytes of the stream, either way
   received = 8 + 1072;
   ended = "";
   private inbox: Bytes[] = [];
@@ -90,7 +89,8 @@ export class Link {
       stream.send(noise.third(credentials));
       const link = new Link(stream, server, ...noise.split());
       void link.listen(rest.slice(1072));
-      checkWelcome(await link.message());
+      const busy = checkWelcome(await link.message());
+      if (busy) throw new Lost(`${server.name} is busy: ${busy}`);
       return link;
     } catch (error) {
       stream.close();

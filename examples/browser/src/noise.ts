@@ -8,8 +8,7 @@ import { type Bytes, NOTHING, be, concat, fromBe, hex, refuse, same, utf8 } from
 const VERSION = 6, DATA = 0, CLOSE = 1, PING = 2, BODY = 65535 - 16 - 1;
 const LONGEST = 2 ** 26 + 2 ** 16;  // of the replies that the page asks for: a part of a block
 
-/** That of a live client. */
-export const PREAMBLE: Bytes = Uint8Array.of(0x1f, 0x46, 0x53, 0x0a, 0, VERSION, 1, 1);
+export const PREAMBLE: Bytes = Uint8Array.of(0x1f, 0x46, 0x53, 0x0a, 0, VERSION, 1, 1);  // of a live client
 
 /** Refuse a listener's preamble that is not that of a live server of this number and version. */
 export function checkPreamble(theirs: Bytes, server: number): void {
@@ -28,11 +27,12 @@ export function unpad(padded: Bytes, size: number): Bytes {
   return padded.slice(2, 2 + length);
 }
 
-/** What the listener says first of all: its verdict. */
-export function checkWelcome(message: Bytes): void {
+/** What the listener says first of all; returns why it is busy, if it is. */
+export function checkWelcome(message: Bytes): string {
   refuse(message.length === 1024 && message[0] >= 1 && message[0] <= 3, "no verdict of a server");
   const text = new TextDecoder().decode(unpad(message.slice(1), 1023));
-  refuse(message[0] === 1, `${message[0] === 2 ? "the server refuses this client" : "the server is busy"}: ${text}`);
+  refuse(message[0] !== 2, `the server refuses this client: ${text}`);
+  return message[0] === 3 ? text : "";
 }
 
 class Cipher {

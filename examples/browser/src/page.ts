@@ -15,8 +15,7 @@ type Rows = Map<number, number[]>;
 const at = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
 const [name, token, words, label] = ["name", "token", "words", "label"].map((id) => at<HTMLInputElement>(id));
 const [button, join] = ["take-part", "make-keys"].map((id) => at<HTMLButtonElement>(id));
-const json = async (path: string) => (await fetch(path)).json();
-const clock = () => performance.now();
+const json = async (path: string) => (await fetch(path)).json(), clock = () => performance.now();
 
 function element(tag: string, content: (string | Node)[] | string = "", className = ""): HTMLElement {
   const made = document.createElement(tag);
@@ -104,6 +103,7 @@ class Page {
       ", statement ", element("code", hex(statement)));
     button.disabled = false;
     button.onclick = () => void this.takePart();
+    addEventListener("pagehide", () => this.client.close());
   }
 
   /** One round: retrieve, train, submit, learn the outcome; then the same rows in the next round, to see the sum. */
@@ -114,7 +114,8 @@ class Page {
       const { client, block } = this, words = this.rows(), wanted = [...new Set(words.map(([, row]) => row))];
       refuse(wanted.length, "none of these words has a row");
       const before = { ...client.traffic }, left = await client.resume();
-      if (left) at("steps").append(element("li", `An earlier submission was ${left.seat ? "" : "not "}counted`));
+      const became = left?.seat ? "counted" : left?.ending ? "not counted" : "forgotten";
+      if (left) at("steps").append(element("li", `An earlier submission was ${became}`));
       if (!this.entered) await this.enter();
       const began = clock(), rows = await this.retrieve(wanted);
       const unit = 2 ** -client.task.ring.fraction_bits, topic = this.topics.indexOf(label.value);

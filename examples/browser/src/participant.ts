@@ -18,13 +18,10 @@ export interface Store {
   put(name: string, value: unknown): Promise<void>;
 }
 
-/** The last round that both servers announced. */
-interface Known { number: number; id: Bytes }
+interface Known { number: number; id: Bytes }  // the last round that both servers announced
 
 /** What a server replies in place of what was asked for. */
-export class Refused extends Refusal {
-  reason = "";
-}
+export class Refused extends Refusal { reason = "" }
 
 const PART = 2 ** 26, ATTEMPTS = 6;
 
@@ -48,8 +45,7 @@ export function announced(head: Fields, after: number, known: Known | null, task
 /** Check both servers' announcements of one number. */
 export function together(rounds: Round[], heads: Fields[]): void {
   refuse(heads[0].strange === heads[1].strange, "one server alone has forgotten the last round: its store was lost");
-  const equal = same(rounds[0].id, rounds[1].id) && heads[0].drawn === heads[1].drawn;
-  refuse(equal, "the servers announce different rounds");
+  refuse(same(rounds[0].id, rounds[1].id) && heads[0].drawn === heads[1].drawn, "the servers announce two rounds");
 }
 
 export function checkBlock(content: Bytes, name: string, dtype: string, digest: Bytes, size: number): Bytes {
@@ -71,6 +67,7 @@ export class Participant {
   private forestry?: Forestry;
   private query = 0;
   private after = 0;
+  private era = 0;
 
   constructor(pair: Pair, private keys: Keys, token: Bytes, private store: Store,
     private dial: (address: string) => Promise<Stream>) {
@@ -105,9 +102,10 @@ export class Participant {
 
   /** One request, again over another connection where one is lost, and later where a server is busy. */
   private async ask(server: number, head: Fields, bulk: Bytes, kind: string): Promise<Reply> {
-    for (let attempt = 1; ; attempt++) {
+    for (let attempt = 1, era = this.era; ; attempt++) {
       let pause = 1;
       try {
+        refuse(era === this.era, "given up");
         const link = await this.link(server), { sent, received } = link, reply = await link.ask(head, bulk, kind);
         const { type, reason, explanation, retry_after } = reply.head;
         this.count(link, sent, received);
@@ -122,8 +120,15 @@ export class Participant {
     }
   }
 
-  private both = (ask: (server: number) => Promise<Reply>): Promise<Reply[]> => Promise.all([ask(0), ask(1)]);
-  close = () => this.links.forEach((link) => link?.close());
+  /** Ask both. Where one of them fails, the other one's reply is for nobody: later requests have new connections. */
+  private both = (ask: (server: number) => Promise<Reply>): Promise<Reply[]> =>
+    Promise.all([ask(0), ask(1)]).catch((error) => (this.close(), Promise.reject(error)));
+
+  /** Close the connections, and give up what is under way. */
+  close(): void {
+    this.era++;
+    this.links.forEach((link) => link?.close());
+  }
 
   /** The next round in which this client may take part, as both servers announce it. */
   async enter(): Promise<Round> {
@@ -225,6 +230,6 @@ export class Participant {
     await this.send(draft).catch(closed);
     const told = await this.outcome(draft.fields.round_id).catch(closed);
     await this.store.put("draft", null);
-    return told ?? { seat: null };
+    return told ?? {};
   }
 }

@@ -11,7 +11,6 @@ const DTYPES: Record<string, string> = {
   u1: "Uint8", u2: "Uint16", u4: "Uint32", u8: "BigUint64",
 };
 
-/** Bytes of one number of a model. */
 export const sizeOf = (dtype: string) => Number(dtype[1]);
 
 /** Numbers of a model, from its bytes. */

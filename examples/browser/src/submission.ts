@@ -81,6 +81,5 @@ export function signed(signature: Bytes, key: Bytes, tag: string, what: Bytes): 
 /** Refuse a receipt that is not for this submission, or not signed by this server. */
 export function checkReceipt(head: Fields, submission: Bytes, server: Public): void {
   refuse(same(head.digest, submission), `a receipt of ${server.name} for another submission`);
-  const valid = signed(head.signature, server.statement, "fsl.receipt", submission);
-  refuse(valid, `a receipt that ${server.name} did not sign`);
+  refuse(signed(head.signature, server.statement, "fsl.receipt", submission), `${server.name} signed no such receipt`);
 }

@@ -100,8 +100,7 @@ export function openAnswers(round: Round, { planted }: Forestry, answers: Bytes[
       }
     });
   }
-  const fits = same(concat(tags.map(bytesOf)), both.subarray(trees));
-  refuse(fits, "a tag of a retrieval does not fit: no row of it is used");
+  refuse(same(concat(tags.map(bytesOf)), both.subarray(trees)), "a tag does not fit: no row of the retrieval is used");
   return Object.fromEntries(round.sparse.map(({ name }, block) => [name, found[block]]));
 }
 

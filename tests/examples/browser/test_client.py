@@ -49,6 +49,14 @@ LARGE = Task(
 )
 
 
+def test_its_source_is_short():
+    folder = ROOT / "examples" / "browser"
+    sources = [*folder.glob("src/*.ts"), folder / "index.html", folder / "style.css"]
+    lines = [line for path in sources for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    assert len(lines) < 1_500
+    assert max(map(len, lines)) <= 120
+
+
 @pytest.fixture(scope="module")
 def client(tmp_path_factory) -> Path:
     bundle = tmp_path_factory.mktemp("client") / "client.mjs"
