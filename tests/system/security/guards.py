@@ -805,7 +805,9 @@ GUARDS: dict[str, list[Guard]] = {
     ],
     "parties/client/actor.py": [
         Guard(
-            "values in doubt are not sent again", "if doubt and not again and not is_nothing(sparse, dense):", REPEATED
+            "values in doubt are not sent again",
+            "if doubt and not request.again and not is_nothing(sparse, dense):",
+            REPEATED,
         )
     ],
     "parties/client/outcomes.py": [
@@ -1004,9 +1006,9 @@ GUARDS: dict[str, list[Guard]] = {
     "fsl_async/geometry.py": [
         Guard(
             "a leaf is one row where rounds serve retrievals alone, too",
-            'if task.security == "verified" or task.selection == "fixed":',
+            'if task.security == "verified" or task.selection == "fixed" or 2 * row_bits > 128:',
             SPOILT,
-            'if task.verified or task.selection == "fixed":',
+            'if task.verified or task.selection == "fixed" or 2 * row_bits > 128:',
         )
     ],
     "parties/server/clients/retrievals.py": [
