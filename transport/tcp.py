@@ -40,7 +40,7 @@ class TcpTransport(SocketsTransport):
         try:
             stream = await _connected(host, port)
         except UnicodeError as error:
-            raise _no_host(address, error) from error
+            raise no_host(address, error) from error
         except OSError as error:
             raise UnreachableError(
                 f"nothing listens at {address} ({error}); check the address and that the server runs"
@@ -87,7 +87,7 @@ async def _bind(host: str, port: int) -> list[trio.SocketListener]:
     try:
         sockets = await trio.open_tcp_listeners(port, host=host)
     except UnicodeError as error:
-        raise _no_host(join_address(host, port), error) from error
+        raise no_host(join_address(host, port), error) from error
     except OSError as error:
         raise UnreachableError(
             f"cannot listen at {join_address(host, port)} ({error}); is the address this host's, is the port free?"
@@ -129,8 +129,8 @@ def split_address(address: str) -> tuple[str, int]:
     return match[1] or match[2], int(match[3])
 
 
-def _no_host(address: str, error: UnicodeError) -> MisuseError:
-    """The error for a host that no name server can be asked for."""
+def no_host(address: str, error: UnicodeError) -> MisuseError:
+    """Returns the error for a host that no name server can be asked for."""
     return MisuseError(f"{address!r} is not an address: its host is not the name of one ({error})")
 
 

@@ -27,7 +27,7 @@ import trio
 from fsl_async.errors import MisuseError
 from transport.errors import UnreachableError
 from transport.listener import Accept, SocketsTransport
-from transport.tcp import TcpTransport, join_address, split_address
+from transport.tcp import TcpTransport, join_address, no_host, split_address
 from transport.websocket import AnsweringStream, AskingStream
 
 SCHEMES = ("ws://", "wss://")
@@ -82,13 +82,14 @@ class WebTransport(SocketsTransport):
             stream = await _secured(bare, web.host, address) if web.secure else bare
             asking = AskingStream(stream, web.authority, web.path, address)
             await asking.open()
-        except trio.BrokenResourceError as error:
+        except BaseException as error:
             await trio.aclose_forcefully(bare)
-            raise UnreachableError(
-                f"the connection to {address} broke before there was a WebSocket ({error})"
-            ) from error
-        except BaseException:
-            await trio.aclose_forcefully(bare)
+            if isinstance(error, UnicodeError):
+                raise no_host(address, error) from error
+            if isinstance(error, trio.BrokenResourceError):
+                raise UnreachableError(
+                    f"the connection to {address} broke before there was a WebSocket ({error})"
+                ) from error
             raise
         return asking
 

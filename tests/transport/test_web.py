@@ -188,6 +188,13 @@ async def test_a_proxy_that_does_not_connect_us_is_named(nursery, monkeypatch, a
         await WebTransport().connect("ws://s0.example/fsl")
 
 
+async def test_a_host_that_is_no_name_is_refused_before_a_proxy_is_asked_for_it_or_after(nursery, monkeypatch):
+    monkeypatch.setenv("http_proxy", f"http://{await proxy_at(nursery, b'HTTP/1.1 200 OK' + END + END, [])}")
+    for address in ("ws://a..b/fsl", "ws://ü..b/fsl"):
+        with pytest.raises(MisuseError, match="its host is not the name of one"):
+            await WebTransport().connect(address)
+
+
 async def test_a_channel_through_a_proxy_with_tls_inside(nursery, monkeypatch, tmp_path):
     """An authority of one's own is named in SSL_CERT_FILE; without it, the error says so; NO_PROXY is honoured."""
     write_certificates(tmp_path, "web")
