@@ -21,6 +21,7 @@ from fsl_async.bin_count import planned
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.geometry import geometry_of
 from fsl_async.wire.public_part import Layout
+from parties.commands.demo.client_cost import client_cost
 from parties.commands.demo.corpus import Corpus, Excerpt, load
 from parties.commands.demo.learner import (
     BLOCKS,
@@ -77,6 +78,7 @@ async def run_demo(
     result = _result(corpus, clients, rounds, seed, (transport, compute), summary, clear)
     if not result["exact"]:
         raise FslError("the private model differs from the one trained in the clear: this must never happen")
+    result["client"] = await trio.to_thread.run_sync(client_cost)
     report.result(_text(result), result)
 
 
@@ -167,6 +169,7 @@ def _text(result: dict[str, Any]) -> str:
     share = f"{result['select'] / result['rows']:.1%}"
     up = ratio(result["bytes_up_per_client_and_round"], result["trivial_bytes_up"])
     down = ratio(result["bytes_down_per_client_and_round"], result["trivial_bytes_down"])
+    costs = result["client"]
     before, after, common = (f"{result[f'accuracy_{when}']:.1%}" for when in ("before", "after", "majority"))
     lines = [
         "",
@@ -181,6 +184,9 @@ def _text(result: dict[str, Any]) -> str:
         f"  download per client and round {down}",
         f"  seconds over all rounds       {seconds}",
         "                                (retrieve, train, submit: of one client)",
+        f"  a client costs                {costs['installed_megabytes']:.0f} MB of packages (without `server`), "
+        f"{costs['first_call_seconds']:.1f} s of a processor",
+        f"                                to its first retrieval, {costs['memory_megabytes']} MB of memory",
         "",
         "What the model learnt: the words that indicate each chapter most clearly",
         words,

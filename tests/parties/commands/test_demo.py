@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from parties.commands.demo.client_cost import client_cost
 from parties.commands.report import ExitCode
 
 SMALL = ("--clients", "3", "--rounds", "2")
@@ -120,3 +121,10 @@ def test_a_small_demo_in_processes_is_exact_too(result, transport):
     assert told["exact"] is True
     assert told["transport"] == transport
     assert told["accuracy_after"] > told["accuracy_before"]
+
+
+def test_what_a_client_costs_is_measured():
+    cost = client_cost()
+    assert 20 < cost["installed_megabytes"] < 1_000
+    assert cost["first_call_seconds"] > 0
+    assert cost["memory_megabytes"] > 10
