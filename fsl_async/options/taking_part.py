@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from fractions import Fraction
 from math import ceil
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from fsl_async.options.fields import Only, ProtocolName, TaskFields, check_choic
 from fsl_async.wire.peer_lists import pack_names
 
 FIELDS: Final = ("min_clients", "max_clients", "sample", "retrievals", "participants")
+
+AnyTask = TypeVar("AnyTask", bound=TaskFields)
 
 LARGEST_CLIENTS = 1_000_000
 LARGEST_NAMED = 10_000
@@ -64,6 +66,11 @@ def _check_sample(task: TaskFields) -> None:
             raise MisuseError(f"task: a sample that is a fraction must be above 0 and at most 1, not {sample!r}")
     elif sample is not None:
         check_range("task", "sample", sample, max(1, task.quorum), task.max_clients)
+
+
+def without_a_draw(task: AnyTask) -> AnyTask:
+    """The same task, in which every client that asks takes part."""
+    return msgspec.structs.replace(task, sample=None)
 
 
 def size_of(sample: float, asked: int, most: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from fsl_async.options.taking_part import without_a_draw
 from fsl_async.task import Sparse, Task
 from parties.outcome import Retrieved
 from parties.simulation.experiment import Turn, run_experiment
@@ -28,7 +29,7 @@ def rehearse(task: Task) -> None:
         for block in task.blocks
     ]
     few = msgspec.structs.replace(
-        task.carrying(*blocks), min_clients=2, max_clients=2, min_contributors=None, sample=None, privacy=None
+        without_a_draw(task.carrying(*blocks)), min_clients=2, max_clients=2, min_contributors=None, privacy=None
     )
     rows = {block.name: np.arange(block.select) for block in few.blocks if isinstance(block, Sparse)}
 

@@ -28,6 +28,7 @@ from fsl_async.config import RoundConfig
 from fsl_async.costs.message_sizes import Setting, specimen_config
 from fsl_async.costs.scaling import Constants, HostCapacity, Load, evaluation, load_of
 from fsl_async.errors import MisuseError
+from fsl_async.options.taking_part import without_a_draw
 from fsl_async.randomness import SeededSource
 from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.server.batch import at_once
@@ -201,7 +202,7 @@ def _summed(task: Task) -> Task:
     if task.protocol == "psu":
         return union_task(task)
     return msgspec.structs.replace(
-        task, alignment="all", bound=None, bound_proof="exact", privacy=None, sample=None, optimizer=None
+        without_a_draw(task), alignment="all", bound=None, bound_proof="exact", privacy=None, optimizer=None
     )
 
 
