@@ -157,10 +157,11 @@ class _Connection:
         self._stream = stream
         self._limits = limits
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head)
+        self._bodiless = False  # whether the request is a HEAD, whatever becomes of its body
 
     async def serve_one(self, answer: Answer) -> bool:
         """Serve one request; returns whether another one may follow."""
-        request = None
+        request, self._bodiless = None, False
         try:
             with trio.move_on_after(self._limits.request_seconds) as timeout:
                 request = await self._request()
@@ -172,7 +173,7 @@ class _Connection:
             return await self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request did not come in time")
         if request is None:
             return False
-        await self._send(await answer(request), bodiless=request.method == "HEAD")
+        await self._send(await answer(request))
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()
@@ -199,6 +200,7 @@ class _Connection:
         head = await self._event()
         if not isinstance(head, h11.Request):
             return None  # the client has closed the connection
+        self._bodiless = head.method == b"HEAD"
         body = bytearray()
         while isinstance(data := await self._event(), h11.Data):
             body += data.data
@@ -216,17 +218,17 @@ class _Connection:
 
     # ---- responses
 
-    async def _send(self, response: Response, *, bodiless: bool = False) -> None:
+    async def _send(self, response: Response) -> None:
         body = response.body
         ending = {"Content-Length": str(len(body))} if isinstance(body, bytes) else {"Connection": "close"}
         headers = {"Content-Type": response.content_type, **ending, **ALWAYS, **response.headers}
         await self._write(h11.Response(status_code=response.status, headers=list(headers.items())))
         if not isinstance(body, bytes):
             async with aclosing(body) as pieces:
-                if not bodiless:
+                if not self._bodiless:
                     async for piece in pieces:
                         await self._write(h11.Data(data=piece))
-        elif not bodiless:
+        elif not self._bodiless:
             await self._write(h11.Data(data=body))
         await self._write(h11.EndOfMessage())
 
