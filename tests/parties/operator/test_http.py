@@ -28,6 +28,8 @@ from tests.parties.operator.asking import LIMITS, everything
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
         (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 20_000 + b"\r\n\r\n", 431),
         (b"G" * 40_000, 431),
+        (b"HEAD / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n", 400),
+        (b"HEAD / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n" + b"x" * 5000, 413),
         (b"PUT /log-level HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n" + b"x" * 5000, 413),
         (
             b"PUT /log-level HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -43,6 +45,7 @@ async def test_malformed_and_oversized_requests_are_refused(port, data, status, 
     answer = await port.exchange(data)
     assert answer.startswith(f"HTTP/1.1 {status} ".encode()), answer[:200]
     assert answer.count(b"HTTP/1.1 ") == 1
+    assert answer.endswith(b"\r\n\r\n") == data.startswith(b"HEAD")
 
 
 async def test_an_unfinished_request_is_let_go_without_a_word(port):

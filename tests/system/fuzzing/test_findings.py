@@ -57,7 +57,6 @@ FINDINGS = {
     "a number of too many digits": ("task-file", b"a = " + b"9" * 5_000),
     "lists in lists of TOML": ("server-file", b"a = " + b"[" * 3_000),
     "an integer beyond a float": ("server-file", b"server = 1" + b"0" * 400),
-    "a HEAD whose body is cut short": ("operator-port", b"HEAD / HTTP/1.1\nHost:\nContent-Length:2\n\n"),
     "a text that is none": ("state-owner", b"\x84\xa7\xe2veRsion\x01"),
     "an owner whose task cannot be read": ("state-owner", msgpack.packb(OWNER | {"task": b"\x81"})),
     "a type of array that is none": (
