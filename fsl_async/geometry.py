@@ -170,6 +170,7 @@ def _positions_per_leaf(task: TaskFields, block: Sparse, bins: int) -> int:
 
     1 in a verified task, because a proof and the tag of an answer are about leaves, with fixed selection, because
     one tree takes many hints, and where two rows do not fit one cipher block: there tags are worth more than the walk.
+    Never so many that a bin would have no row: clients count on all of them for their rows.
     Where rounds only serve retrievals, a hint has one bit for each row, whatever the row's width.
     """
     row_bits = 1 if task.protocol == "psr" else block.width * task.ring.bits
@@ -180,4 +181,4 @@ def _positions_per_leaf(task: TaskFields, block: Sparse, bins: int) -> int:
         leaves = -(-block.rows // (bins * positions))
         return (leaves - 1).bit_length() * 128 + positions * row_bits
 
-    return min((4, 2, 1), key=cost)
+    return min((p for p in (4, 2, 1) if p == 1 or p * bins <= block.rows), key=cost)

@@ -70,7 +70,7 @@ def test_a_leaf_covers_as_many_rows_as_makes_the_least_to_send(block: Sparse, bi
         depth = math.ceil(math.log2(math.ceil(block.rows / (bins * positions))))
         return 128 * depth + positions * row_bits
 
-    allowed = (1, 2, 4) if 2 * row_bits <= 128 else (1,)
+    allowed = [p for p in (1, 2, 4) if p == 1 or (2 * row_bits <= 128 and p * bins <= block.rows)]
     best = min(map(bits_to_send, allowed))
     assert geometry_of_block(block, bits).bins.positions == max(
         positions for positions in allowed if bits_to_send(positions) == best
@@ -84,6 +84,13 @@ def test_a_leaf_covers_as_many_rows_as_makes_the_least_to_send(block: Sparse, bi
 def test_leaves_of_small_rows_end_early(bits: int, width: int, positions: int) -> None:
     block = Sparse("a", rows=2**16, select=100, width=width)
     assert geometry_of_block(block, bits).bins.positions == positions
+
+
+def test_every_bin_has_a_row_however_few_rows_there_are(bits: int) -> None:
+    for select in (1, 4, 10, 100, 5000):
+        for rows in {select, *(math.ceil(select * part / 8) for part in range(9, 64))}:
+            shape = geometry_of_block(Sparse("a", rows=rows, select=select), bits).bins
+            assert math.ceil(rows / shape.positions) >= shape.bins, (select, rows)
 
 
 @pytest.mark.parametrize("changes", [{"security": "verified"}, {"selection": "fixed"}])

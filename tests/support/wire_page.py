@@ -201,7 +201,7 @@ class Block:
         if 2 * bits > 128:
             return 1
         costs = {p: (-(-self.rows // (bins * p)) - 1).bit_length() * 128 + p * bits for p in (4, 2, 1)}
-        return min(costs, key=costs.__getitem__)
+        return min((p for p in costs if p == 1 or p * bins <= self.rows), key=costs.__getitem__)
 
     @property
     def authenticated(self) -> bool:

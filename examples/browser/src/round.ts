@@ -104,7 +104,7 @@ export class Round {
     };
     const cost = ({ depth, positions }: Forest) => depth * 128 + positions * width * this.bits;
     const several = this.task.security !== "verified" && 2 * width * this.bits <= 128;
-    const possible = (several ? [4, 2, 1] : [1]).map((p) => forest(0, bins, p));
+    const possible = [...[4, 2].filter((p) => several && p * bins <= rows), 1].map((p) => forest(0, bins, p));
     const first = possible.reduce((best, one) => (cost(one) < cost(best) ? one : best));
     const forests = [first, ...Array.from({ length: stash }, (_, slot) => forest(slot + 1, 1, 1))];
     const placement = new Placement(this.key("fsl.placement", le(block, 4)), rows);
