@@ -123,7 +123,7 @@ def _winners(result: Result) -> str:
 
 {chr(10).join(filter(None, ours)) or "Nowhere among these."}
 
-What differs by less than {100 * (ALIKE - 1):.0f} % stands in neither list.
+Neither list has differences below {100 * (ALIKE - 1):.0f} %.
 """
 
 

@@ -31,8 +31,6 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
-from rich.progress import Progress
 
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import FslError, MisuseError
@@ -424,6 +422,9 @@ def _pool(concurrency: int, processes: bool) -> Any:
 @contextmanager
 def _progress(rounds: int, done: int) -> Iterator[Callable[[Record], None]]:
     """Rounds on a terminal, with the last one's figures; nothing elsewhere."""
+    from rich.console import Console  # whoever imports `parties` alone needs none of it
+    from rich.progress import Progress
+
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("rounds", total=rounds, completed=done)
