@@ -115,6 +115,11 @@ class Shape:
     positions: int
     log2_failure: float
 
+    @property
+    def stretch(self) -> int:
+        """By positions, then by depth: it never rises with the selection, and while it stays more rows cost more."""
+        return 64 * self.positions + self.depth
+
 
 def shape_of(task: Task, block: Sparse) -> Shape:
     """The trees of a block, and the larger of the two chances of failure by which their number is chosen."""

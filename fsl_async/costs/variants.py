@@ -399,21 +399,21 @@ _BUILDERS: dict[Name, Callable[[Question], Variant]] = {
 # ---- crossovers
 
 
-def largest_select(fits: Callable[[int], bool], depth: Callable[[int], int], rows: int) -> int:
+def largest_select(fits: Callable[[int], bool], stretch: Callable[[int], int], rows: int) -> int:
     """The largest selection that still fits, by bisection; 0 if none does.
 
-    Costs grow with the selection as long as the depth of the trees stays, and drop where it falls by one: so each
-    stretch of equal depth is searched, from the widest selection down.
+    Costs grow with the selection as long as depth and positions of the trees stay, and may drop where they change: so
+    each stretch of equal ones is searched, from the widest selection down.
 
     Args:
         fits: whether a selection of so many rows is worth it.
-        depth: the depth of its trees, which never rises with the selection.
+        stretch: of its trees; see `Shape.stretch`.
         rows: the widest selection.
     """
     stop = rows
     while stop:
-        level = depth(stop)
-        start = 1 if depth(1) <= level else _last(lambda k, level=level: depth(k) > level, 1, stop) + 1  # type: ignore[misc]
+        at = stretch(stop)
+        start = 1 if stretch(1) <= at else _last(lambda k, at=at: stretch(k) > at, 1, stop) + 1  # type: ignore[misc]
         if fits(start):
             return _last(fits, start, stop)
         stop = start - 1

@@ -205,7 +205,7 @@ def crossover(name: Name, question: Question, assumptions: Assumptions) -> Cross
 
         most = cost(build(Name.TRIVIAL, replace(question, clients=2)))
         select = largest_select(
-            lambda select: cost(at(select)) <= most, lambda select: at(select).shapes[0].depth, question.rows
+            lambda select: cost(at(select)) <= most, lambda select: at(select).shapes[0].stretch, question.rows
         )
         return select / question.rows
 

@@ -418,7 +418,7 @@ def test_the_crossover_is_the_last_selection_that_fits(security: str, bits: int)
 
     sent = {select: sum(at(select).first.traffic.up) for select in range(1, rows + 1)}
     for limit in (500, 4000, 9000, 20_000, 10**9):
-        found = largest_select(lambda k, limit=limit: sent[k] <= limit, lambda k: at(k).shapes[0].depth, rows)
+        found = largest_select(lambda k, limit=limit: sent[k] <= limit, lambda k: at(k).shapes[0].stretch, rows)
         assert found == max((select for select, size in sent.items() if size <= limit), default=0), limit
 
 
