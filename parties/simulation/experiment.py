@@ -204,29 +204,25 @@ class _Experiment:
             with _timed(record, "aggregate"):
                 ended = way.finish()
         self.standing = ended.standing
-        return (
-            record
-            | part.figures(ended)
-            | {
-                "late": len(set(waiting) & set(ended.counted)),
-                "epsilon": self._task.privacy.epsilon(number) if self._task.privacy and not self._clear else None,
-                "model": describe_state(self.standing.model).hex()[:32],
-            }
-        )
+        return {
+            **record,
+            **part.figures(ended),
+            "late": len(set(waiting) & set(ended.counted)),
+            "epsilon": self._task.privacy.epsilon(number) if self._task.privacy and not self._clear else None,
+            "model": describe_state(self.standing.model).hex()[:32],
+        }
 
     def evaluated(
         self, evaluate: Callable[[Model], Mapping[str, float]] | None, held_out: Mapping[str, Client]
     ) -> Record:
         """The figures of the model as it stands."""
         model = self.standing.model
-        found: dict[str, list[float]] = defaultdict(list)
+        found = []
         for name, (wanted, function) in held_out.items():
             turn = Turn(0, self._draw(0, name))
             rows = Clear(self._task, 0, self.standing).retrieve(name, wanted(turn) if callable(wanted) else wanted)
-            for metric, value in _train(function, rows, turn).metrics.items():
-                found[metric].append(value)
-        record = figures("held_out.", {name: fmean(values) for name, values in found.items()})
-        return record | figures("", {k: float(v) for k, v in evaluate(model).items()} if evaluate else {})
+            found.append(_train(function, rows, turn).metrics)
+        return _means("held_out.", found) | figures("", evaluate(model) if evaluate else {})
 
     def left(self) -> Model:
         """All of it, as arrays by name; see `restore`."""
@@ -350,21 +346,25 @@ class _Round:
 
     def figures(self, ended: Ended) -> Record:
         """What the record has of the round."""
-        metrics: dict[str, list[float]] = defaultdict(list)
-        for name in ended.counted:
-            for metric, value in self._metrics[name].items():
-                metrics[metric].append(value)
         return {
             "counted": len(ended.counted),
             "failed": self._failed | dict(ended.excluded),
             "aborted": ended.aborted,
             "bytes_up": ended.bytes_up,
             "bytes_down": ended.bytes_down,
-            **figures("clients.", {name: fmean(values) for name, values in metrics.items()}),
+            **_means("clients.", [self._metrics[name] for name in ended.counted]),
         }
 
     def _fail(self, name: str, error: Exception) -> None:
         self._failed[name] = str(error) if isinstance(error, FslError) else f"{type(error).__name__}: {error}"
+
+
+def _means(prefix: str, each: Sequence[Mapping[str, float]]) -> Record:
+    """Of every metric, the mean over the clients that have it."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for name, value in (one for metrics in each for one in metrics.items()):
+        found[name].append(value)
+    return figures(prefix, {name: fmean(values) for name, values in found.items()})
 
 
 def _train(train: Train, found: Retrieved, turn: Turn) -> _Trained:

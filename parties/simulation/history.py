@@ -168,4 +168,4 @@ class HistoryFile:
 
 def figures(prefix: str, given: Mapping[str, float]) -> Record:
     """Figures as records have them: null where one is not a finite number, for which JSON has no word."""
-    return {f"{prefix}{name}": value if math.isfinite(value) else None for name, value in given.items()}
+    return {f"{prefix}{name}": float(value) if math.isfinite(value) else None for name, value in given.items()}
