@@ -103,6 +103,7 @@ learn: .venv/learn .venv-flower/ready
 security: .venv/test
 	$(BIN)/python -m tests.system.security.trials --trials 20000
 	$(BIN)/python -m tests.system.security.guards
+	UPDATES=20000 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 tests/fsl_async/bounds/test_many_updates.py
 
 hosts: .venv/test
 	TEST_ON_HOSTS=1 $(BIN)/python -m pytest tests/system/deployment

@@ -24,7 +24,7 @@ LOOPBACK_ALONE = ["unshare", "--net", "--map-root-user", "sh", "-c", 'ip link se
 MARK = "TESTED_EXAMPLE"
 EXAMPLE = ROOT / "examples" / "flower"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(800)]
 
 
 @dataclass
@@ -81,13 +81,13 @@ def left_behind(mark: str) -> list[str]:
 
 
 def test_four_nodes_learn_in_four_rounds_and_say_the_same_twice(tmp_path, isolated):
-    runs = [ran(tmp_path / name, isolated) for name in ("once", "twice")]
-    for run in runs:
+    runs = [ran(tmp_path / str(rounds), isolated, f"num-server-rounds={rounds}") for rounds in (4, 2)]
+    for run, rounds in zip(runs, (4, 2), strict=True):
         assert run.code == 0, run.words
         assert run.left == []
-        assert run.counted == [4, 4, 4, 4]
+        assert run.counted == [4] * rounds
     assert len(runs[0].accuracies) == 5
-    assert runs[0].accuracies == runs[1].accuracies
+    assert runs[0].accuracies[:3] == runs[1].accuracies
     assert float(runs[0].accuracies[-1].split()[-1]) >= 0.8
     print(*(f"{run.seconds:.0f} s" for run in runs))
 
@@ -112,12 +112,12 @@ def test_a_run_whose_servers_are_not_there_says_where_they_should_be(tmp_path, i
 def test_simulated_nodes_learn_without_keys_of_their_own_and_a_second_run_does_what_is_left(tmp_path, isolated):
     pytest.importorskip("ray", reason="simulated nodes need it")
     folder, simulated = tmp_path / "simulated", ("--nodes", "12")
-    for rounds, counted in ((1, [12]), (3, [12, 12])):
+    for rounds, counted in ((1, [12]), (2, [12])):
         run = ran(folder, isolated, f"num-server-rounds={rounds} evaluating-nodes=3", nodes=simulated)
         assert run.code == 0, run.words
         assert run.counted == counted
         assert run.left == []
-    assert len((folder / "checkpoints" / "rounds.jsonl").read_text().splitlines()) == 3
+    assert len((folder / "checkpoints" / "rounds.jsonl").read_text().splitlines()) == 2
     assert sorted(path.name for path in folder.glob("*.key")) == ["coordinator.key", "s0.key", "s1.key"]
 
 
