@@ -7,7 +7,6 @@ import pytest
 
 from tests.support.bounded import EXACT, PROJECTED, Scene, of_norm
 
-
 UPDATES = int(os.environ.get("UPDATES", "2000"))  # `make security` tries ten times as many
 
 
