@@ -28,7 +28,8 @@ def test_constants_are_measured_and_stored(
 ) -> None:
     monkeypatch.setattr(calibrating, "SMALL", FEW)
     monkeypatch.setattr(calibrating, "LARGE", MORE)
-    monkeypatch.setattr(calibrating, "FEWER", 1.0)
+    for name, value in (("FEWER", 1.0), ("REPETITIONS", 1), ("TURNS", 1)):
+        monkeypatch.setattr(calibrating, name, value)
     monkeypatch.setattr(calibrating, "NARROW", Case(rows=2**12, select=64, bits=64))
     monkeypatch.setattr(calibrating, "WIDE", Case(rows=2**11, select=64, bits=64, width=8))
     monkeypatch.setattr(calibrating, "LARGE_PART", 30_000)
