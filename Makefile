@@ -26,6 +26,9 @@ LONG := tests/fsl_async/kernels/% tests/fsl_async/costs/% $(addprefix tests/fsl_
 	test_harmed_blobs.py test_noise.py test_restart.py test_server_rules.py) \
 	$(addprefix tests/parties/operator/test_,alerts.py log_under_load.py page.py real_server.py) \
 	$(addprefix tests/parties/storage/test_,full_disk.py sqlite_store.py)
+# Where more tries tell more.
+ENDLESS := tests/fsl_async/bounds/test_many_updates.py tests/fsl_async/client/test_wrong_answers.py \
+	tests/parties/server/test_restart.py
 FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_async/*/test_*.py tests/transport/test_*.py \
 	$(addprefix tests/parties/,$(addsuffix /test_*.py,client files identity operator server server/* settings storage))))
 
@@ -103,7 +106,7 @@ learn: .venv/learn .venv-flower/ready
 security: .venv/test
 	$(BIN)/python -m tests.system.security.trials --trials 20000
 	$(BIN)/python -m tests.system.security.guards
-	UPDATES=20000 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 tests/fsl_async/bounds/test_many_updates.py
+	MANY=10 $(BIN)/python -m pytest $(SPREAD) --timeout=0 -o faulthandler_timeout=0 $(ENDLESS)
 
 hosts: .venv/test
 	TEST_ON_HOSTS=1 $(BIN)/python -m pytest tests/system/deployment

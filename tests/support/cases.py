@@ -1,6 +1,7 @@
 """Many small cases in one test: hundreds of generated ones cost more as tests of their own than they take to run."""
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -8,6 +9,9 @@ from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
+
+MANY = int(os.environ.get("MANY", "1"))
+"""How many times as many tries, where more of them tell more: `make security` has ten times as many."""
 
 
 def in_turn(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

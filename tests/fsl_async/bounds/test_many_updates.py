@@ -1,19 +1,17 @@
 """Chance has no say: of very many updates, those within the bound are accepted, and of the others none."""
 
-import os
 from dataclasses import replace
 
 import pytest
 
 from tests.support.bounded import EXACT, PROJECTED, Scene, of_norm
-
-UPDATES = int(os.environ.get("UPDATES", "2000"))  # `make security` tries ten times as many
+from tests.support.cases import MANY
 
 
 @pytest.mark.slow
 def test_of_many_updates_beyond_the_bound_none_is_accepted_and_of_as_many_within_it_all():
     terms = replace(EXACT, weights=5)
-    for seed in range(UPDATES):
+    for seed in range(2_000 * MANY):
         within = Scene(terms, of_norm(terms.norm, 5, 1 + seed % 5, seed), seed % 2, seed)
         assert within.accepted(within.honest())
         beyond = Scene(terms, [2 * weight for weight in within.weights], seed % 2, seed)

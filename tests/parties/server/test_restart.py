@@ -23,6 +23,10 @@ from parties.server.server import Server
 from parties.simulation.network import Network
 from parties.simulation.scheduling import seeded_scheduling
 from parties.storage.store import Change, MemoryStore, Record, Store
+from tests.support.cases import MANY
+
+FEW = 3 if MANY == 1 else 1
+"""Of how many commits one is that at which a server dies, in the slow tests."""
 
 TASK = Task(
     name="restart",
@@ -181,12 +185,12 @@ async def commits_of(seed: int, task: Task, retrieve: bool) -> list[tuple[int, i
     ("index", "selection", "retrieve", "more", "every"),
     [
         (1, "adaptive", True, {}, 5),
-        pytest.param(1, "adaptive", True, {}, 1, marks=pytest.mark.slow),
-        pytest.param(0, "adaptive", True, {}, 1, marks=pytest.mark.slow),
-        pytest.param(0, "fixed", False, {}, 1, marks=pytest.mark.slow),
-        pytest.param(1, "fixed", False, {}, 1, marks=pytest.mark.slow),
-        pytest.param(0, "fixed", False, {"bound": 16.0}, 1, marks=pytest.mark.slow),
-        pytest.param(1, "adaptive", False, {"bound": 16.0, "bound_proof": "projected"}, 1, marks=pytest.mark.slow),
+        pytest.param(1, "adaptive", True, {}, FEW, marks=pytest.mark.slow),
+        pytest.param(0, "adaptive", True, {}, FEW, marks=pytest.mark.slow),
+        pytest.param(0, "fixed", False, {}, FEW, marks=pytest.mark.slow),
+        pytest.param(1, "fixed", False, {}, FEW, marks=pytest.mark.slow),
+        pytest.param(0, "fixed", False, {"bound": 16.0}, FEW, marks=pytest.mark.slow),
+        pytest.param(1, "adaptive", False, {"bound": 16.0, "bound_proof": "projected"}, FEW, marks=pytest.mark.slow),
     ],
 )
 async def test_a_server_killed_at_any_commit_goes_on(
@@ -210,7 +214,7 @@ async def test_a_server_killed_at_any_commit_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("index", "every"), [(0, 4), *(pytest.param(index, 1, marks=pytest.mark.slow) for index in (0, 1))]
+    ("index", "every"), [(0, 4), *(pytest.param(index, FEW, marks=pytest.mark.slow) for index in (0, 1))]
 )
 async def test_a_share_of_many_pieces_goes_on_where_a_killed_server_has_left_it(
     index: int, every: int, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
