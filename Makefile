@@ -28,7 +28,7 @@ LONG := tests/fsl_async/kernels/% tests/fsl_async/costs/% $(addprefix tests/fsl_
 	$(addprefix tests/parties/storage/test_,full_disk.py sqlite_store.py)
 # Where more tries tell more.
 ENDLESS := tests/fsl_async/bounds/test_many_updates.py tests/fsl_async/client/test_wrong_answers.py \
-	tests/parties/server/test_restart.py
+	tests/parties/server/test_restart.py tests/fsl_async/protocols/test_transitions.py tests/transport/test_tampering.py
 FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_async/*/test_*.py tests/transport/test_*.py \
 	$(addprefix tests/parties/,$(addsuffix /test_*.py,client files identity operator server server/* settings storage))))
 

@@ -58,7 +58,7 @@ def counts() -> list[Count]:
         Count("lines of the packages", lines(product), 80_713, 72_000),
         Count("files of the packages", len(product), 475, 470),
         Count("lines of the core", lines(core), 58_231, 48_000),
-        Count("lines of the tests", lines(tests), 81_249, 70_000),
+        Count("lines of the tests", lines(tests), 81_259, 70_000),
         Count("classes of the packages", sum(map(classes, product)), 1_058, 950),
         Count("floors of parties", floors(), 8, 8),
         Count("files of parties/server/round", len(list(python_files(ROOT / "parties/server/round"))), 21, 21),

@@ -22,6 +22,7 @@ from fsl_async.protocols.ssa import client as ssa_client
 from fsl_async.union import UnionBlock
 from parties import simulate
 from parties.testing.machines import machines
+from tests.support.cases import MANY
 from tests.support.machine_scenes import ALLOWED, config_of, key, sampling_terms
 
 MACHINES = list(machines().values())
@@ -259,14 +260,13 @@ def check(machine: ModuleType, before: State, event: Event, after: State) -> Tri
     return None
 
 
-@pytest.mark.parametrize("walks", [500, pytest.param(1500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("machine", MACHINES, ids=NAMES)
-def test_random_walks_take_all_declared_transitions_and_no_others(machine: ModuleType, walks: int) -> None:
+def test_random_walks_take_all_declared_transitions_and_no_others(machine: ModuleType) -> None:
     seed = 1
     rng, taken = random.Random(seed), set()
     for walk in WALKS[machine]():
         assert type(walk.start) in machine.MACHINE.initial
-        for _ in range(walks):
+        for _ in range(500 * MANY):
             state = walk.start
             for event in rng.choices(walk.events, k=100):
                 try:
