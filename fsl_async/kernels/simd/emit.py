@@ -79,6 +79,12 @@ def store_part(builder: Builder, address: Value, count: Value, vector: Value) ->
             cgutils.raw_memcpy(builder, address, cgutils.alloca_once_value(builder, vector), count, BLOCK_BYTES)
 
 
+def store_highs(builder: Builder, address: Value, vector: Value) -> None:
+    """Write the high word of every block, side by side."""
+    words = shuffle(builder, vector, range(1, vector.type.count, 2))
+    builder.store(words, builder.bitcast(address, words.type.as_pointer()), align=8)
+
+
 def _is_whole(builder: Builder, count: Value, lanes: int) -> Value:
     return builder.icmp_signed("==", count, ir.Constant(count.type, lanes))
 

@@ -126,6 +126,12 @@ def _store_part(context: Context, builder: Builder, signature: Signature, values
     return context.get_dummy_value()
 
 
+@_lower(vectors.store_highs, lambda row, index, vector: types.none, parameters=3)
+def _store_highs(context: Context, builder: Builder, signature: Signature, values: Values) -> Value:
+    emit.store_highs(builder, _address(context, builder, signature, values, 0), values[2])
+    return context.get_dummy_value()
+
+
 @_lower(vectors.prefetch, lambda keys, row, index: types.none, parameters=3)
 def _prefetch(context: Context, builder: Builder, signature: Signature, values: Values) -> Value:
     address = _address(context, builder, signature, values, 1)

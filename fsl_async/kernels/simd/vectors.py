@@ -49,6 +49,10 @@ def store_part(row: Blocks, index: int, vector: Vector, count: int) -> None:
     """`store` near a row's end: the first `count` blocks, at most a vector's."""
 
 
+def store_highs(row: Blocks, index: int, vector: Vector) -> None:
+    """Write the high words of a vector's blocks, side by side, from block `index` on: half as many blocks."""
+
+
 def prefetch(keys: Keys, row: Blocks, index: int) -> None:
     """Ask for the memory of a vector before it is needed.
 

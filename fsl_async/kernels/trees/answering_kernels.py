@@ -32,7 +32,7 @@ from fsl_async.kernels.rows.tag_lanes import (
 )
 from fsl_async.kernels.simd.carryless import Multiplier
 from fsl_async.kernels.simd.lowering import compiled, compiled_inline
-from fsl_async.kernels.simd.vectors import lanes, load, load_part, multiply_halves, store
+from fsl_async.kernels.simd.vectors import lanes, load, load_part, multiply_halves, store, store_highs
 from fsl_async.kernels.trees.arguments import GROUP, Span, Trees
 from fsl_async.kernels.trees.passes import Group, grow_left, left_child, pack_controls
 from fsl_async.kernels.trees.walk import climb, new_group, new_row, plant
@@ -247,15 +247,18 @@ def keep_keys(trees: Trees, span: Span, multiplier: Multiplier, bits: Bytes, key
     group, work = new_group(trees, span.stop - span.start), new_row(step)
     for start in range(span.start, span.stop, GROUP):
         place, count = start - span.start, min(GROUP, span.stop - start)
+        whole = count - count % step
         plant(trees, group, span.offset + start, count)
         for leaf in range(span.leaves):
             row = climb(trees, group, leaf, leaf - 1 if leaf else nowhere, span.leaves)
             pack_controls(trees.keys, group.nodes, row, count, flat, leaf * pitch + (place >> 3))
-            for i in range(count):
+            first, half = (leaf * keys.shape[1] + place) >> 1, (count + 1) >> 1
+            for i in range(0, whole, step):
+                store_highs(pairs, first + (i >> 1), load(trees.keys, group.nodes, row + i))
+            for i in range(whole, count):
                 keys[leaf, place + i] = group.nodes[row + i, 1]
             if count & 1:
                 keys[leaf, place + count] = 0
-            first, half = (leaf * keys.shape[1] + place) >> 1, (count + 1) >> 1
             for i in range(0, half, step):
                 both = multiply_halves(multiplier, load_part(trees.keys, pairs, first + i, min(step, half - i)))
                 store(work, 0, load(trees.keys, work, 0) ^ both)
