@@ -17,6 +17,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -66,11 +67,12 @@ class Rehearsal:
     def __init__(self, tasks: Sequence[Task]) -> None:
         kernels.select_isa("plain")
         _log.info("kernels are being compiled by another process, once; until that is done this one goes without")
+        self._said = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "parties.simulation.rehearsal"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
         )
         assert self._process.stdin is not None  # noqa: S101 - asked for
         with suppress(BrokenPipeError), self._process.stdin as pipe:
@@ -78,13 +80,31 @@ class Rehearsal:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended; where it failed, what is missing is compiled when it is first called."""
+        """Whether it has ended, well or not."""
         return self._process.poll() is not None
+
+    def change_lanes(self) -> str:
+        """Compute with kernels from now on, once it is over; what is under way goes on as it began.
+
+        Returns:
+            Why this process stays in the plain lane, and nothing where it does not: it never compiles so much itself.
+        """
+        if code := self._process.wait():
+            self._said.seek(0)
+            said = self._said.read().decode(errors="replace").split("\n")
+            last = next((line for line in reversed(said) if line), "it said nothing")
+            return f"the process that compiles kernels ended with {code}: {last}"
+        try:
+            kernels.select_isa()
+        except kernels.KernelFaultError as error:
+            return str(error)
+        return ""
 
     def end(self) -> None:
         """End it, whether it is over or not."""
         self._process.kill()
         self._process.wait()
+        self._said.close()
 
 
 @contextmanager

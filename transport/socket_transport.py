@@ -32,10 +32,14 @@ class SocketTransport(SocketsTransport):
         also: where it listens besides the address that it is given; the limits hold for all of them together.
         certificate: the file of the certificates that it shows at wss, and
         key: that of their secret key.
+
+    Attributes:
+        also_bound: how those of `also` are dialled, while it listens.
     """
 
     def __init__(self, also: Sequence[str] = (), certificate: Path | None = None, key: Path | None = None) -> None:
-        self.also = list(also)
+        self.also = tuple(also)
+        self.also_bound: list[str] = []
         self._certificate, self._key = certificate, key
 
     async def connect(self, address: str) -> trio.abc.Stream:
@@ -44,11 +48,11 @@ class SocketTransport(SocketsTransport):
 
     @asynccontextmanager
     async def bound(self, address: str) -> AsyncIterator[tuple[str, Sequence[Accept]]]:
-        """Binds to the address and to the others; reports the address, and has those in `also`."""
+        """Binds to the address and to the others; reports the address, and has those in `also_bound`."""
         async with AsyncExitStack() as stack:
             every = [await stack.enter_async_context(self._for(one).bound(one)) for one in (address, *self.also)]
             (found, _), *others = every
-            self.also = [each for each, _ in others]
+            self.also_bound = [each for each, _ in others]
             yield found, [accept for _, sources in every for accept in sources]
 
     def _for(self, address: str) -> SocketsTransport:

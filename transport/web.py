@@ -10,12 +10,13 @@ the hosts in NO_PROXY.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,8 @@ from transport.errors import UnreachableError
 from transport.listener import Accept, SocketsTransport
 from transport.tcp import TcpTransport, join_address, no_host, split_address
 from transport.websocket import AnsweringStream, AskingStream
+
+_log = logging.getLogger("transport")
 
 SCHEMES = ("ws://", "wss://")
 _ADDRESS = re.compile(r"(ws|wss)://(\[[^][/?#@]+\]|[^][/?#@:]+)(?::([0-9]{1,5}))?(/[!-\"$->@-~]*)?")
@@ -65,11 +68,14 @@ class WebTransport(SocketsTransport):
 
     Args:
         certificate: the file of a server's certificates, and
-        key: that of its secret key; both in PEM, and needed to listen at wss alone.
+        key: that of its secret key; both in PEM, and needed to listen at wss alone. They are read again when a client
+            connects after they have changed.
     """
 
     def __init__(self, certificate: Path | None = None, key: Path | None = None) -> None:
         self._certificate, self._key = certificate, key
+        self._shown: ssl.SSLContext | None = None
+        self._read: list[tuple[int, ...]] = []
 
     async def connect(self, address: str) -> trio.abc.Stream:
         """Asks for a WebSocket, through a proxy where one is named; see `Transport.connect`."""
@@ -97,10 +103,37 @@ class WebTransport(SocketsTransport):
     async def bound(self, address: str) -> AsyncIterator[tuple[str, Sequence[Accept]]]:
         """Binds; port 0 lets the system choose one. See `SocketsTransport.bound`."""
         web = split_web_address(address)
-        tls = self._tls(address) if web.secure else None
+        self._shown = self._tls(address) if web.secure else None
         async with TcpTransport().bound(web.place) as (place, sources):
-            accepts = [partial(_accept, accept, web.path, tls) for accept in sources]
+            accepts = [partial(self._accept, accept, web.path) for accept in sources]
             yield f"{'wss' if web.secure else 'ws'}://{place}{web.path}", accepts
+
+    async def _accept(self, accept: Accept, path: str) -> tuple[trio.abc.Stream, str]:
+        """Accepts the next connection; TLS and WebSocket come about when it is first read."""
+        stream, origin = await accept()
+        if self._shown is not None:
+            self._renew()
+            stream = trio.SSLStream(stream, self._shown, server_side=True, https_compatible=True)
+        return AnsweringStream(stream, path), origin
+
+    def _renew(self) -> None:
+        """Reads the certificate again if its files have changed; one that cannot be used changes nothing."""
+        if self._state_of_files() == self._read:
+            return
+        try:
+            self._shown = self._tls("wss")
+        except MisuseError as error:
+            _log.warning("the certificate as read before stays in use: %s", error)
+        else:
+            _log.info("%s and its key have changed, and are shown from now on", self._certificate)
+
+    def _state_of_files(self) -> list[tuple[int, ...]]:
+        found = []
+        for file in filter(None, (self._certificate, self._key)):
+            with suppress(OSError):
+                state = os.stat(file)
+                found.append((state.st_ino, state.st_size, state.st_mtime_ns))
+        return found
 
     def _tls(self, address: str) -> ssl.SSLContext:
         """What a server shows its clients.
@@ -114,8 +147,9 @@ class WebTransport(SocketsTransport):
                 "ws:// behind a proxy that ends TLS (docs/deploy.md)"
             )
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._read = self._state_of_files()
         try:
-            context.load_cert_chain(self._certificate, self._key)
+            context.load_cert_chain(self._certificate, self._key, password="")  # nobody is asked for one
         except (OSError, ssl.SSLError) as error:
             raise MisuseError(
                 f"{self._certificate} and {self._key} are no certificate with its key that can be read ({error})"
@@ -134,14 +168,6 @@ def split_web_address(address: str) -> Web:
         raise MisuseError(f"{address!r} is not an address of the form wss://host:port/path or ws://host:port/path")
     port = match[3] or str(_PORTS[match[1]])
     return Web(match[1] == "wss", f"{match[2]}:{port}", match[4] or "/")
-
-
-async def _accept(accept: Accept, path: str, tls: ssl.SSLContext | None) -> tuple[trio.abc.Stream, str]:
-    """Accepts the next connection; TLS and WebSocket come about when it is first read."""
-    stream, origin = await accept()
-    if tls is not None:
-        stream = trio.SSLStream(stream, tls, server_side=True, https_compatible=True)
-    return AnsweringStream(stream, path), origin
 
 
 async def _secured(stream: trio.abc.Stream, host: str, address: str) -> trio.abc.Stream:

@@ -15,6 +15,7 @@ wsproto reads and writes the protocol; here are its input and output.
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -53,6 +54,9 @@ _FRAMES, _FRAMES_A_SECOND, _BYTES_A_FRAME = 1_024, 10, 64
 
 _PATIENCE = 1.0
 """Seconds within which the answer to a ping, or the end of a WebSocket, must leave."""
+
+_HEAD_END = re.compile(rb"\n\r?\n")
+"""Where the head of a request ends, and frames may begin in the same packet."""
 
 _BROKEN = (h11.ProtocolError, ProtocolError, UnicodeError)
 """What wsproto raises for what the peer has sent, or for what cannot be said to it any more."""
@@ -183,6 +187,9 @@ class WebSocketStream(PromptStream):
             self._ended = True
             return
         frames.receive_data(data)
+        self._read_events(frames)
+
+    def _read_events(self, frames: Connection) -> None:
         for event in frames.events():
             self._allowance.take(event)
             match event:
@@ -288,7 +295,8 @@ class AskingStream(WebSocketStream):
             if isinstance(answer, RejectConnection):
                 raise UnreachableError(f"no WebSocket at {self._address}: {_meaning(answer.status_code)}")
             self._frames = handshake.connection
-        assert self._frames is not None  # noqa: S101 - it is there once the answer is
+            assert self._frames is not None  # noqa: S101 - it is there once the answer is
+            self._read_events(self._frames)  # frames may have come together with the answer
         return self._frames
 
     def _read(self, handshake: WSConnection, data: bytes) -> Event | None:
@@ -326,13 +334,16 @@ class AnsweringStream(WebSocketStream):
         """Answers the request for a WebSocket; see `WebSocketStream.open`."""
         if self._frames is None:
             handshake = WSConnection(ConnectionType.SERVER)
-            request = None
+            request, head, more = None, b"", b""
             while request is None:
                 data = await self._more()
                 if not data:
                     raise trio.BrokenResourceError("the peer left before it asked for a WebSocket")
+                head, fed = head[-2:] + data, len(head[-2:])
+                end = _HEAD_END.search(head)
+                head, more = (head[: end.end()], head[end.end() :]) if end else (head, b"")
                 try:
-                    handshake.receive_data(data)
+                    handshake.receive_data(head[fed:])
                     request = next(handshake.events(), None)
                 except _BROKEN as error:
                     hint = getattr(error, "event_hint", None) or RejectConnection()
@@ -347,7 +358,9 @@ class AnsweringStream(WebSocketStream):
             if left < len(answer):
                 await self._stream.send_all(answer[left:])
             self._frames = handshake.connection
-        assert self._frames is not None  # noqa: S101 - it is there once it was accepted
+            assert self._frames is not None  # noqa: S101 - it is there once it was accepted
+            if more:
+                self._take(self._frames, more)
         return self._frames
 
     async def _reject(self, handshake: WSConnection, status: int, why: str) -> None:

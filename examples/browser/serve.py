@@ -86,7 +86,7 @@ async def serve(folder: Path, port: int = 0, *, task_status: trio.TaskStatus[str
             setup = await server_setup(folder / f"S{number}.toml")
             await nursery.start(Server(setup).run)
             keys = {"channel": publics[number].channel.hex(), "statement": publics[number].statement.hex()}
-            servers.append({"address": setup.transport.also[0], **keys})
+            servers.append({"address": setup.transport.also_bound[0], **keys})
         for name in TEXTS:
             nursery.start_soon(take_part, folder, name)
         pair = {"task": TASK.canonical().hex(), "servers": servers, "labels": LABELS}

@@ -114,10 +114,12 @@ async def serve(config: Path, *, stop_seconds: float | None = None, transport: T
 
 
 async def _change_over(rehearsal: Rehearsal) -> None:
-    """Compute with kernels once they are on disk; what is under way goes on as it began."""
+    """Compute with kernels once they are on disk, or say why this server goes on without."""
     while not rehearsal.is_over:  # noqa: ASYNC110 - it is looked at, also by who has no loop
         await trio.sleep(LOOK_SECONDS)
-    await trio.to_thread.run_sync(kernels.select_isa)
+    if why := await trio.to_thread.run_sync(rehearsal.change_lanes):
+        _log.warning("kernels are not used, and rounds take ten times as long and more; start again to retry: %s", why)
+        return
     await trio.to_thread.run_sync(load_kernels)
     _log.info("kernels are compiled, and compute from now on: %s", kernels.active_isa())
 

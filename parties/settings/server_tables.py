@@ -29,7 +29,8 @@ class WebTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = ""
     certificate: Annotated[
-        Path | None, About("for wss: the file of the certificates, this server's first, in PEM; read at the start")
+        Path | None,
+        About("for wss: the file of the certificates, this server's first, in PEM; read again when it changes"),
     ] = None
     key: Annotated[Path | None, About("for wss: the file of the certificate's secret key, in PEM")] = None
 

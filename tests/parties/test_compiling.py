@@ -1,6 +1,7 @@
 """A first use of the kernels says why it takes long: to the logger, to a person on stderr, and to nobody twice."""
 
 import io
+import itertools
 import logging
 import os
 import pty
@@ -8,13 +9,18 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import msgspec
+import numpy as np
 import pytest
 from numba import njit
 
 from fsl_async import Dense, Ring, Sparse, Task, kernels
 from parties import compiling
 from parties.compiling import NOTICE, Notice, watched
+from parties.compute import InlineLane
+from parties.deployment import process
 from parties.simulation.rehearsal import rehearse
+from tests.support.shop import TASK, Shop, assert_exact, opened, take_part
 
 
 class Terminal(io.StringIO):
@@ -154,17 +160,72 @@ def test_it_is_cold_until_a_kernel_of_this_source_is_on_disk(tmp_path, monkeypat
     assert not compiling.is_cold()
 
 
-def test_while_kernels_are_rehearsed_the_lane_is_plain(monkeypatch) -> None:
+FATES = {
+    "done": ("", ""),
+    "failed": ("echo no room >&2; exit 3", "with 3: no room"),
+    "killed": ("kill -9 $$", "-9: it"),
+}
+
+
+@pytest.mark.parametrize(("does", "why"), FATES.values(), ids=FATES)
+async def test_while_kernels_are_rehearsed_the_lane_is_plain_and_a_server_changes_once_they_are_there(
+    monkeypatch, caplog, tmp_path, does, why
+) -> None:
+    """One whose kernels could not be compiled says why, and does not compile them itself."""
     before = kernels.active_isa()
+    (tmp_path / "python").write_text(f"#!/bin/sh\ncat\n{does}\n")
+    (tmp_path / "python").chmod(0o700)
     monkeypatch.setattr(compiling, "is_cold", lambda: True)
-    monkeypatch.setattr(sys, "executable", "true")
-    with compiling.rehearsed(
-        lambda: [Task(name="t", blocks=(Sparse("a", rows=9, select=2),), ring=Ring(64))]
-    ) as rehearsal:
-        assert kernels.active_isa() == "plain"
-        rehearsal._process.wait()
-        assert rehearsal.is_over
-    kernels.select_isa(before)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(process, "LOOK_SECONDS", 0.001)
+    caplog.set_level("INFO")
+    try:
+        with compiling.rehearsed(list) as rehearsal:
+            assert kernels.active_isa() == "plain"
+            await process._change_over(rehearsal)
+            assert kernels.active_isa() == ("plain" if why else before)
+        assert ("kernels are compiled, and compute from now on" in caplog.text) == (not why)
+        assert ("kernels are not used" in caplog.text) == bool(why)
+        assert why in caplog.text
+    finally:
+        kernels.select_isa(before)
+
+
+class Changing(InlineLane):
+    """Computes with these instruction sets, in turn: the n-th piece of work with the n-th."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = itertools.cycle(names)
+
+    async def run(self, work):
+        kernels.select_isa(next(self.names))
+        return await super().run(work)
+
+
+CHANGES = {
+    "servers in different lanes": (("plain",), ("compiled",)),
+    "both change again and again": (("plain", "compiled", "compiled"), ("compiled", "plain")),
+}
+
+
+@pytest.mark.parametrize("lanes", CHANGES.values(), ids=CHANGES)
+async def test_rounds_in_which_lanes_differ_and_change_are_exact(nursery, lanes) -> None:
+    before = kernels.active_isa()
+    shop = Shop(nursery, msgspec.structs.replace(TASK, bound=200.0, bound_proof="projected"))
+    try:
+        for index, names in enumerate(lanes):
+            shop.lane = Changing(*(before if name == "compiled" else name for name in names))
+            await shop.open_one(index)
+        async with opened(shop.client("anna"), shop.client("ben")) as clients:
+            for _ in range(2):
+                for client in clients:
+                    await take_part(client)
+                assert_exact(await shop.finish_round(), "anna", "ben")
+        for block, array in shop.servers[0].setup.model.items():
+            np.testing.assert_array_equal(array, shop.servers[1].setup.model[block])
+        assert not shop.failures
+    finally:
+        kernels.select_isa(before)
 
 
 def test_a_rehearsal_is_a_round_of_the_task() -> None:

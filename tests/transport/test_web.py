@@ -6,6 +6,8 @@ from contextlib import aclosing, asynccontextmanager, suppress
 
 import pytest
 import trio
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection
 
 from fsl_async.errors import ChannelError, MisuseError
 from tests.support.certificates import write_certificates
@@ -151,6 +153,31 @@ async def test_the_stream_does_not_depend_on_cuts():
             assert received == sent
 
 
+async def test_frames_in_the_packet_of_the_request_or_of_the_answer_are_read():
+    """With every cut of the request, and with line ends of both kinds."""
+    early = frame(BINARY, b"early") + frame(BINARY, b"frames")
+    for asked in (ASK + END, (ASK + END).replace(b"\r", b"")):
+        for cut in range(1, len(asked + early), 7):
+            async with answered((asked + early)[:cut]) as (server, near), trio.open_nursery() as nursery:
+                nursery.start_soon(near.send_all, (asked + early)[cut:])
+                assert await exactly(server, 11) == b"earlyframes"
+    near, far = pipe_pair()
+    async with aclosing(AskingStream(near, "s0", "/", "ws://s0/")) as client, aclosing(AnsweringStream(far, "/")):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.open)
+            handshake = WSConnection(ConnectionType.SERVER)
+            handshake.receive_data(await far.receive_some(1_000))
+            await far.send_all(handshake.send(AcceptConnection()) + frame(BINARY, b"early", masked=False))
+        assert await client.receive_some(10) == b"early"
+
+
+async def exactly(stream, size: int) -> bytes:
+    found = b""
+    while len(found) < size:
+        found += await stream.receive_some(size)
+    return found
+
+
 ANSWERS = {
     "no such page": (b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", UnreachableError, "404; check the path"),
     "a redirection": (b"HTTP/1.1 302 Found\r\nlocation: /x\r\n\r\n", UnreachableError, "302: .* is elsewhere"),
@@ -222,6 +249,28 @@ async def test_a_channel_through_a_proxy_with_tls_inside(nursery, monkeypatch, t
         await lab.dial()
 
 
+async def test_a_renewed_certificate_is_shown_to_the_next_client(nursery, caplog, monkeypatch, tmp_path):
+    """An unusable one is warned of once, and leaves the old one in use."""
+    caplog.set_level("INFO")
+    write_certificates(tmp_path, "web")
+    lab = Lab(WebTransport(tmp_path / "web.pem", tmp_path / "web.key"), "wss://127.0.0.1:0/fsl", nursery)
+    await lab.serve()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "old.pem"))
+    (tmp_path / "ca.pem").rename(tmp_path / "old.pem")
+    key = (tmp_path / "web.key").read_bytes()
+    for spoilt in (b"no key", None):
+        (tmp_path / "web.key").unlink() if spoilt is None else (tmp_path / "web.key").write_bytes(spoilt)
+        for _ in range(2):
+            await (await lab.dial()).aclose()
+        assert caplog.text.count("the certificate as read before stays in use") == 1
+        caplog.clear()
+    (tmp_path / "web.key").write_bytes(key)
+    write_certificates(tmp_path, "web")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    await (await lab.dial()).aclose()
+    assert "web.pem and its key have changed, and are shown from now on" in caplog.text
+
+
 async def proxy_at(nursery, answer: bytes | None, heads: list[bytes]) -> str:
     """A proxy with one answer; None: it connects whom it is asked to."""
 
@@ -256,7 +305,7 @@ async def test_one_listener_has_several_addresses_and_one_set_of_limits(nursery)
     lab = Lab(transport, "127.0.0.1:0", nursery)
     await lab.serve(limits=lab.service().limits.__class__(per_key=1))
     async with await lab.dial():
-        lab.address = transport.also[0]
+        lab.address = transport.also_bound[0]
         with pytest.raises(ChannelError, match="1 connections with this key are open already"):
             await lab.dial()
 

@@ -16,7 +16,6 @@ import numpy as np
 import trio
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fsl_async import kernels
 from fsl_async.bin_count import planned
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.geometry import geometry_of
@@ -111,8 +110,9 @@ def _in_memory(corpus: Corpus, rounds: int, seed: int, report: Report, rehearsal
         nonlocal rehearsal
         report.progress(f"round {record['round']} of {rounds}: {record['counted']} clients counted")
         if rehearsal is not None and rehearsal.is_over:
+            if why := rehearsal.change_lanes():
+                report.progress(f"goes on without kernels: {why}")
             rehearsal = None
-            kernels.select_isa()
 
     history, clients = learn(corpus, rounds, seed, on_round=tell), len(corpus.shards)
     summary = Summary(history.model)

@@ -81,7 +81,7 @@ async def test_a_round_over_tcp_and_websockets_at_once(tmp_path):
         write_deployment_at(tmp_path / "task.toml", tmp_path / "task.toml", [tcp[0], "127.0.0.1:0"])
         second = Server(await server_setup(tmp_path / "S1.toml"))
         tcp.append(await nursery.start(second.run))
-        web = [server.setup.transport.also[0] for server in (first, second)]
+        web = [server.setup.transport.also_bound[0] for server in (first, second)]
         run = await first.next_round(0)
         nursery.start_soon(live, "anna", tcp)
         nursery.start_soon(live, "ben", web)
