@@ -67,7 +67,7 @@ class Rehearsal:
     def __init__(self, tasks: Sequence[Task]) -> None:
         kernels.select_isa("plain")
         _log.info("kernels are being compiled by another process, once; until that is done this one goes without")
-        self._said = tempfile.TemporaryFile()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it ends
         self._process = subprocess.Popen(
             [sys.executable, "-m", "parties.simulation.rehearsal"],
             stdin=subprocess.PIPE,

@@ -75,7 +75,7 @@ class WebTransport(SocketsTransport):
     def __init__(self, certificate: Path | None = None, key: Path | None = None) -> None:
         self._certificate, self._key = certificate, key
         self._shown: ssl.SSLContext | None = None
-        self._read: list[tuple[int, ...]] = []
+        self._read: list[tuple[int, int, int]] = []
 
     async def connect(self, address: str) -> trio.abc.Stream:
         """Asks for a WebSocket, through a proxy where one is named; see `Transport.connect`."""
@@ -127,7 +127,7 @@ class WebTransport(SocketsTransport):
         else:
             _log.info("%s and its key have changed, and are shown from now on", self._certificate)
 
-    def _state_of_files(self) -> list[tuple[int, ...]]:
+    def _state_of_files(self) -> list[tuple[int, int, int]]:
         found = []
         for file in filter(None, (self._certificate, self._key)):
             with suppress(OSError):
