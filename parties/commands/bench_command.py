@@ -7,18 +7,19 @@ from pathlib import Path
 from cyclopts import CycloptsError
 
 from fsl_async.errors import MisuseError
-from parties.commands.report import FormatFlag, Report, run_plainly
+from parties.commands.report import Report, reported
 
 
+@reported("bench")
 def bench(
+    report: Report,
     *,
     task: Path | None = None,
     constants: Path | None = None,
     network: float | None = None,
     link: float | None = None,
     calibrate: Path | None = None,
-    form: FormatFlag = "text",
-) -> int:
+) -> None:
     """Say how many clients this host serves in an hour for a task, and what limits it first; or measure its constants.
 
     Parameters
@@ -42,20 +43,15 @@ def bench(
             "which to store what is measured on this machine",
             command_chain=("bench",),
         )
-    report = Report("bench", form)
+    if calibrate is not None:
+        for name, value in {"constants": constants, "network": network, "link": link}.items():
+            if value is not None:
+                raise MisuseError(f"--{name}: expected with --task")
+        from parties.commands.bench.calibrating import calibrate_into
 
-    def work() -> None:
-        if calibrate is not None:
-            for name, value in {"constants": constants, "network": network, "link": link}.items():
-                if value is not None:
-                    raise MisuseError(f"--{name}: expected with --task")
-            from parties.commands.bench.calibrating import calibrate_into
+        calibrate_into(calibrate, report)
+    elif task is not None:
+        from parties.commands.bench.host import LINK, NETWORK, Asked, say_what_this_host_does
 
-            calibrate_into(calibrate, report)
-        elif task is not None:
-            from parties.commands.bench.host import LINK, NETWORK, Asked, say_what_this_host_does
-
-            bandwidths = NETWORK if network is None else network, LINK if link is None else link
-            say_what_this_host_does(Asked(task, constants, *bandwidths), report)
-
-    return run_plainly(report, work)
+        bandwidths = NETWORK if network is None else network, LINK if link is None else link
+        say_what_this_host_does(Asked(task, constants, *bandwidths), report)

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fsl_async.errors import MisuseError, StorageError
-from parties.commands.report import FormatFlag, Report, leaving_nothing_behind, run_plainly
+from parties.commands.report import Report, leaving_nothing_behind, reported
 
 if TYPE_CHECKING:
     from parties.deployment.backup import Backup, Restored
     from parties.server.history import Progress
 
 
-def backup(config: Path, target: Path, *, model: Path | None = None, task: str = "", form: FormatFlag = "text") -> int:
+@reported("backup")
+def backup(report: Report, config: Path, target: Path, *, model: Path | None = None, task: str = "") -> None:
     """Copy a server's store, and its clients' bulk if that lies in a folder. The server may be running.
 
     Parameters
@@ -31,30 +32,25 @@ def backup(config: Path, target: Path, *, model: Path | None = None, task: str =
     task:
         The name of the task whose store is copied; needed where the server has several.
     """
-    report = Report("backup", form)
+    from parties.deployment.backup import back_up
+    from parties.settings.host_file import task_settings
 
-    def work() -> None:
-        from parties.deployment.backup import back_up
-        from parties.settings.host_file import task_settings
-
-        file = task_settings(config, task)
-        with leaving_nothing_behind():
-            made = back_up(file, target, model)
-        report.result(
-            _backed_up(made, file.identity, model),
-            {
-                "server": made.server,
-                "store": str(made.store),
-                "copy": str(made.target),
-                "bytes": made.size,
-                "settled": made.settled,
-                "blobs": str(made.blobs or ""),
-                "blobs_bytes": made.blobs_size,
-                "model": str(model or ""),
-            },
-        )
-
-    return run_plainly(report, work)
+    file = task_settings(config, task)
+    with leaving_nothing_behind():
+        made = back_up(file, target, model)
+    report.result(
+        _backed_up(made, file.identity, model),
+        {
+            "server": made.server,
+            "store": str(made.store),
+            "copy": str(made.target),
+            "bytes": made.size,
+            "settled": made.settled,
+            "blobs": str(made.blobs or ""),
+            "blobs_bytes": made.blobs_size,
+            "model": str(model or ""),
+        },
+    )
 
 
 def _backed_up(made: Backup, keys: Path, model: Path | None) -> str:
@@ -72,14 +68,15 @@ def _backed_up(made: Backup, keys: Path, model: Path | None) -> str:
     return "\n".join([*lines, *([f"{model}: the model {until}"] if model else [])])
 
 
+@reported("restore")
 def restore(
+    report: Report,
     config: Path,
     copy: Path,
     *,
     has_run: Literal["no", "yes", "unknown"] | None = None,
     task: str = "",
-    form: FormatFlag = "text",
-) -> int:
+) -> None:
     """Make a server's store from a copy.
 
     This is safe only if the server has not run since the copy was made. One of three answers holds. The mark beside the
@@ -97,26 +94,21 @@ def restore(
     task:
         The name of the task whose store is made; needed where the server has several.
     """
-    report = Report("restore", form)
+    from parties.deployment import backup as copies
+    from parties.settings.host_file import task_settings
 
-    def work() -> None:
-        from parties.deployment import backup as copies
-        from parties.settings.host_file import task_settings
-
-        with leaving_nothing_behind():
-            made = copies.restore(task_settings(config, task), copy, time.time(), partial(_require_rest, has_run))
-        report.result(
-            _restored(made, copy),
-            {
-                "server": made.server,
-                "store": str(made.store),
-                "copy": str(copy),
-                "settled": made.settled,
-                "newest": made.newest,
-            },
-        )
-
-    return run_plainly(report, work)
+    with leaving_nothing_behind():
+        made = copies.restore(task_settings(config, task), copy, time.time(), partial(_require_rest, has_run))
+    report.result(
+        _restored(made, copy),
+        {
+            "server": made.server,
+            "store": str(made.store),
+            "copy": str(copy),
+            "settled": made.settled,
+            "newest": made.newest,
+        },
+    )
 
 
 def _require_rest(has_run: str | None, standing: Progress) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from parties.commands.report import FormatFlag, Report, run
+from parties.commands.report import Report, reported
 
 
-def demo(
+@reported("demo")
+async def demo(
+    report: Report,
     *,
     clients: int = 8,
     rounds: int = 8,
@@ -29,8 +30,7 @@ def demo(
             "workers of a cluster on this machine."
         ),
     ] = "threads",
-    form: FormatFlag = "text",
-) -> int:
+) -> None:
     """Train on real text with two servers and several clients, and compare with training in the clear.
 
     Parameters
@@ -44,6 +44,5 @@ def demo(
     """
     from parties.commands.demo.run import run_demo
 
-    report = Report("demo", form)
     sizes = {"clients": clients, "rounds": rounds, "seed": seed}
-    return run(report, partial(run_demo, **sizes, transport=transport, compute=compute, report=report))
+    await run_demo(**sizes, transport=transport, compute=compute, report=report)

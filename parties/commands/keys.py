@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from fsl_async.errors import MisuseError
-from parties.commands.report import FormatFlag, Report, run_plainly
+from parties.commands.report import Report, reported
 
 
-def keygen(path: Path, *, name: str = "", form: FormatFlag = "text") -> int:
+@reported("keygen")
+def keygen(report: Report, path: Path, *, name: str = "") -> None:
     """Make a party's keys: PATH (secret, readable by its owner only), and PATH with the suffix .pub (public).
 
     Parameters
@@ -18,34 +19,28 @@ def keygen(path: Path, *, name: str = "", form: FormatFlag = "text") -> int:
     name:
         The party's name; by default the name of the file without its suffix.
     """
-    report = Report("keygen", form)
+    from parties.files.disk import exists
+    from parties.identity.keys import Identity
 
-    def work() -> None:
-        from parties.files.disk import exists
-        from parties.identity.keys import Identity
-
-        if not path.stem or (exists(path) and path.is_dir()):
-            raise MisuseError(
-                f"path: the name of a file to write the secret keys to expected, as alice.key, got {path}"
-            )
-        identity = Identity.generate(name or path.stem)
-        public = identity.save_both(path)
-        keys = identity.public
-        report.result(
-            f"{path}: secret keys of {keys.name}, keep them\n{public}: public keys, give them out\n{keys.to_toml()}",
-            {
-                "name": keys.name,
-                "secret": str(path),
-                "public": str(public),
-                "channel": keys.channel.hex(),
-                "statement": keys.statement.hex(),
-            },
-        )
-
-    return run_plainly(report, work)
+    if not path.stem or (exists(path) and path.is_dir()):
+        raise MisuseError(f"path: the name of a file to write the secret keys to expected, as alice.key, got {path}")
+    identity = Identity.generate(name or path.stem)
+    public = identity.save_both(path)
+    keys = identity.public
+    report.result(
+        f"{path}: secret keys of {keys.name}, keep them\n{public}: public keys, give them out\n{keys.to_toml()}",
+        {
+            "name": keys.name,
+            "secret": str(path),
+            "public": str(public),
+            "channel": keys.channel.hex(),
+            "statement": keys.statement.hex(),
+        },
+    )
 
 
-def enrol(file: Path, task: Path, *, tokens: int = 1, form: FormatFlag = "text") -> int:
+@reported("enrol")
+def enrol(report: Report, file: Path, task: Path, *, tokens: int = 1) -> None:
     """Make enrolment tokens, print them, and add their digests to FILE, which both servers need.
 
     The tokens themselves are not stored anywhere: give each to one client.
@@ -59,18 +54,13 @@ def enrol(file: Path, task: Path, *, tokens: int = 1, form: FormatFlag = "text")
     tokens:
         How many tokens to make; each enrols one client.
     """
-    report = Report("enrol", form)
+    from parties.identity.tokens import add_tokens, new_tokens
+    from parties.settings.task_file import Deployment
 
-    def work() -> None:
-        from parties.identity.tokens import add_tokens, new_tokens
-        from parties.settings.task_file import Deployment
-
-        made = new_tokens(tokens)
-        total = add_tokens(file, Deployment.load(task).task.digest(), made)
-        report.progress(
-            f"{file}: {total} tokens; a server reads it when it starts, and both need the same file. Each token below "
-            "is for one client, and no file keeps it:"
-        )
-        report.result("\n".join(made), {"file": str(file), "tokens": made, "in_file": total})
-
-    return run_plainly(report, work)
+    made = new_tokens(tokens)
+    total = add_tokens(file, Deployment.load(task).task.digest(), made)
+    report.progress(
+        f"{file}: {total} tokens; a server reads it when it starts, and both need the same file. Each token below "
+        "is for one client, and no file keeps it:"
+    )
+    report.result("\n".join(made), {"file": str(file), "tokens": made, "in_file": total})

@@ -9,7 +9,7 @@ from pathlib import Path
 from cyclopts import App
 
 from fsl_async.errors import MisuseError
-from parties.commands.report import FormatFlag, Report, run_plainly
+from parties.commands.report import Report, reported
 
 
 def check_public(*paths: Path) -> None:
@@ -39,7 +39,8 @@ clients = App(name="clients", help="Add, list and revoke the clients that a serv
 
 
 @clients.command(name="list")
-def list_of_clients(file: Path, *, enrolled: bool = False, task: str = "", form: FormatFlag = "text") -> int:
+@reported("clients list")
+def list_of_clients(report: Report, file: Path, *, enrolled: bool = False, task: str = "") -> None:
     """List the clients in a file, the revoked ones last; or, with --enrolled, those that enrolled by themselves.
 
     Parameters
@@ -52,33 +53,29 @@ def list_of_clients(file: Path, *, enrolled: bool = False, task: str = "", form:
     task:
         With --enrolled, the name of the task; needed where the server has several.
     """
-    report = Report("clients list", form)
+    from parties.deployment.enrolled_clients import list_enrolled
+    from parties.settings.host_file import task_settings
+    from parties.settings.lists import list_clients
 
-    def work() -> None:
-        from parties.deployment.enrolled_clients import list_enrolled
-        from parties.settings.host_file import task_settings
-        from parties.settings.lists import list_clients
-
-        members = list_enrolled(task_settings(file, task)) if enrolled else list_clients(file)
-        rows = [[one.name, short(one.channel), short(one.statement), one.revoked_at] for one in members]
-        report.result(
-            columns(["name", "channel key", "statement key", "revoked"], rows),
-            {"file": str(file), "clients": [asdict(one) for one in members]},
-        )
-
-    return run_plainly(report, work)
+    members = list_enrolled(task_settings(file, task)) if enrolled else list_clients(file)
+    rows = [[one.name, short(one.channel), short(one.statement), one.revoked_at] for one in members]
+    report.result(
+        columns(["name", "channel key", "statement key", "revoked"], rows),
+        {"file": str(file), "clients": [asdict(one) for one in members]},
+    )
 
 
 @clients.command(name="add")
+@reported("clients add")
 def add_to_clients(
+    report: Report,
     file: Path,
     /,
     *public: Path,
     name: str = "",
     channel: str = "",
     statement: str = "",
-    form: FormatFlag = "text",
-) -> int:
+) -> None:
     """Add clients to the list: by their .pub files, or one client by name and keys. Do the same at the other server.
 
     Parameters
@@ -94,29 +91,25 @@ def add_to_clients(
     statement:
         Without a .pub file: the client's statement key, 64 hexadecimal digits.
     """
-    report = Report("clients add", form)
+    from parties.identity.keys import PublicIdentity
+    from parties.settings.lists import add_clients
 
-    def work() -> None:
-        from parties.identity.keys import PublicIdentity
-        from parties.settings.lists import add_clients
-
-        check_public(*public)
-        told = {"name": name, "channel": channel, "statement": statement}
-        if bool(public) == any(told.values()):
-            raise MisuseError(".pub files, or --name, --channel and --statement, expected")
-        new = [PublicIdentity.load(path) for path in public] or [PublicIdentity.from_table(told, "the new client")]
-        total = add_clients(file, new)
-        names = [client.name for client in new]
-        report.result(
-            f"{file}: added {', '.join(names)}; {total} clients. A running server takes them in within a second",
-            {"file": str(file), "added": names, "clients": total},
-        )
-
-    return run_plainly(report, work)
+    check_public(*public)
+    told = {"name": name, "channel": channel, "statement": statement}
+    if bool(public) == any(told.values()):
+        raise MisuseError(".pub files, or --name, --channel and --statement, expected")
+    new = [PublicIdentity.load(path) for path in public] or [PublicIdentity.from_table(told, "the new client")]
+    total = add_clients(file, new)
+    names = [client.name for client in new]
+    report.result(
+        f"{file}: added {', '.join(names)}; {total} clients. A running server takes them in within a second",
+        {"file": str(file), "added": names, "clients": total},
+    )
 
 
 @clients.command(name="revoke")
-def revoke_of_clients(file: Path, who: str, *, undo: bool = False, form: FormatFlag = "text") -> int:
+@reported("clients revoke")
+def revoke_of_clients(report: Report, file: Path, who: str, *, undo: bool = False) -> None:
     """Revoke a client's keys: it is not admitted any more, and is disconnected. Do the same at the other server.
 
     What the client has already submitted stays in its round.
@@ -132,26 +125,22 @@ def revoke_of_clients(file: Path, who: str, *, undo: bool = False, form: FormatF
         Undo a mistaken revocation of the client with that name. A client that was revoked by its key alone is called
         "holder of" and 16 digits, as `clients list` shows it.
     """
-    report = Report("clients revoke", form)
+    from parties.settings.lists import revoke_client, undo_revocation
 
-    def work() -> None:
-        from parties.settings.lists import revoke_client, undo_revocation
-
-        member = undo_revocation(file, who) if undo else revoke_client(file, who)
-        done = "let in again" if undo else "revoked; its connections end within a second"
-        report.result(
-            f"{file}: {member.name}, key {short(member.channel)}, is {done}",
-            {"file": str(file), "client": asdict(member)},
-        )
-
-    return run_plainly(report, work)
+    member = undo_revocation(file, who) if undo else revoke_client(file, who)
+    done = "let in again" if undo else "revoked; its connections end within a second"
+    report.result(
+        f"{file}: {member.name}, key {short(member.channel)}, is {done}",
+        {"file": str(file), "client": asdict(member)},
+    )
 
 
 peers = App(name="peers", help="Add, list and revoke the servers' keys in a task file.")
 
 
 @peers.command(name="list")
-def list_of_peers(task: Path, *, form: FormatFlag = "text") -> int:
+@reported("peers list")
+def list_of_peers(report: Report, task: Path) -> None:
     """List both servers, then the keys that have been revoked.
 
     Parameters
@@ -159,28 +148,24 @@ def list_of_peers(task: Path, *, form: FormatFlag = "text") -> int:
     task:
         The task file.
     """
-    report = Report("peers list", form)
+    from parties.settings.lists import list_servers
 
-    def work() -> None:
-        from parties.settings.lists import list_servers
-
-        servers = list_servers(task)
-        rows = [
-            [one.name, one.address, one.operator, short(one.channel), short(one.statement), one.revoked_at]
-            for one in servers
-        ]
-        report.result(
-            columns(["name", "address", "operator", "channel key", "statement key", "revoked"], rows),
-            {"file": str(task), "servers": [asdict(one) for one in servers]},
-        )
-
-    return run_plainly(report, work)
+    servers = list_servers(task)
+    rows = [
+        [one.name, one.address, one.operator, short(one.channel), short(one.statement), one.revoked_at]
+        for one in servers
+    ]
+    report.result(
+        columns(["name", "address", "operator", "channel key", "statement key", "revoked"], rows),
+        {"file": str(task), "servers": [asdict(one) for one in servers]},
+    )
 
 
 @peers.command(name="add")
+@reported("peers add")
 def add_to_peers(
-    task: Path, public: Path, *, server: int, address: str = "", operator: str = "", form: FormatFlag = "text"
-) -> int:
+    report: Report, task: Path, public: Path, *, server: int, address: str = "", operator: str = ""
+) -> None:
     """Write a server's keys into a task file; afterwards all parties need the new file.
 
     Parameters
@@ -196,26 +181,22 @@ def add_to_peers(
     operator:
         Who runs the server, for people to read; if left out, it stays as it is.
     """
-    report = Report("peers add", form)
+    from parties.identity.keys import PublicIdentity
+    from parties.settings.lists import add_server
 
-    def work() -> None:
-        from parties.identity.keys import PublicIdentity
-        from parties.settings.lists import add_server
-
-        _check_number(server)
-        check_public(public)
-        _check_address(address)
-        row = add_server(task, server, PublicIdentity.load(public), address, operator)
-        report.result(
-            f"{task}: {row.name} at {row.address} has channel key {short(row.channel)}; give the file to everybody",
-            {"file": str(task), "server": asdict(row)},
-        )
-
-    return run_plainly(report, work)
+    _check_number(server)
+    check_public(public)
+    _check_address(address)
+    row = add_server(task, server, PublicIdentity.load(public), address, operator)
+    report.result(
+        f"{task}: {row.name} at {row.address} has channel key {short(row.channel)}; give the file to everybody",
+        {"file": str(task), "server": asdict(row)},
+    )
 
 
 @peers.command(name="revoke")
-def revoke_of_peers(task: Path, *, server: int, form: FormatFlag = "text") -> int:
+@reported("peers revoke")
+def revoke_of_peers(report: Report, task: Path, *, server: int) -> None:
     """Revoke a server's keys in a task file; the file cannot be used until `peers add` writes new ones.
 
     Parameters
@@ -225,20 +206,15 @@ def revoke_of_peers(task: Path, *, server: int, form: FormatFlag = "text") -> in
     server:
         Which server: 0 or 1.
     """
-    report = Report("peers revoke", form)
+    from parties.settings.lists import revoke_server
 
-    def work() -> None:
-        from parties.settings.lists import revoke_server
-
-        _check_number(server)
-        row = revoke_server(task, server)
-        report.result(
-            f"{task}: the channel key {short(row.channel)} of {row.name} is revoked; it needs new ones, and everybody "
-            "the new file",
-            {"file": str(task), "server": asdict(row)},
-        )
-
-    return run_plainly(report, work)
+    _check_number(server)
+    row = revoke_server(task, server)
+    report.result(
+        f"{task}: the channel key {short(row.channel)} of {row.name} is revoked; it needs new ones, and everybody "
+        "the new file",
+        {"file": str(task), "server": asdict(row)},
+    )
 
 
 def _check_number(server: int) -> None:

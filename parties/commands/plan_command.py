@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from fsl_async.errors import MisuseError
-from parties.commands.report import FormatFlag, Report, run
+from parties.commands.report import Report, reported
 
 
+@reported("plan")
 def plan(
+    report: Report,
     task: Path | None = None,
     *,
     rows: int | None = None,
@@ -42,8 +44,7 @@ def plan(
     worker_network: float | None = None,
     hourly: float | None = None,
     constants: Path | None = None,
-    form: FormatFlag = "text",
-) -> int:
+) -> None:
     """Compute what a task will cost, whether that pays, and what to change; nothing is run.
 
     With --threads, --memory, --disk, --network, --workers or --constants it plans a server's host
@@ -120,7 +121,6 @@ def plan(
     from parties.commands.plan.run import plan_alone, question_from, read_task, run_plan, run_server_plan, task_from
     from parties.commands.plan.workers_plan import read_workers
 
-    report = Report("plan", form)
     described = {
         "rows": rows,
         "select": select,
@@ -143,48 +143,41 @@ def plan(
         network = 1e6 * (10_000 if worker_network is None else worker_network)
         return read_workers(workers, cores if threads is None else threads, network)
 
-    async def work() -> None:
-        warnings.filterwarnings("ignore", "task: noise leaves nothing")  # the verdict says it
-        given = {field: value for field, value in described.items() if value is not None}
-        if of_a_server:
-            if paper or calibrate or plot is not None:
-                raise MisuseError(
-                    "a server's plan has no --paper and no --plot; `fsl-async bench --calibrate FILE` measures for it"
-                )
-            told = task_from(task, given, clients)
-            counted = clients or max(2, told.quorum, min(100, told.max_clients))
-            run_server_plan(
-                told,
-                clients=counted,
-                host=HostCapacity(
-                    threads=cores if threads is None else threads,
-                    network=1e6 * (10_000 if network is None else network),
-                    link=1e6 * link,
-                    workers=crew(),
-                ),
-                constants=constants,
-                dtype=dtype,
-                memory=2**30 * (memory or 0),
-                disk=2**30 * (disk or 0),
-                hourly=hourly,
-                report=report,
+    warnings.filterwarnings("ignore", "task: noise leaves nothing")  # the verdict says it
+    given = {field: value for field, value in described.items() if value is not None}
+    if of_a_server:
+        if paper or calibrate or plot is not None:
+            raise MisuseError(
+                "a server's plan has no --paper and no --plot; `fsl-async bench --calibrate FILE` measures for it"
             )
-            return
-        if task is not None and (alone := read_task(task)).protocol != "ssa":
-            left = [f"--{field}" for field in given] + ["--paper"] * paper + ["--plot"] * (plot is not None)
-            if left:
-                raise MisuseError(
-                    f"{task} has protocol = {alone.protocol!r} and says all there is: leave out {left[0]}"
-                )
-            assumptions = typical(upload, download, link, latency, cores)
-            if calibrate:
-                assumptions = replace(assumptions, speeds=measure())
-            plan_alone(
-                task, alone, clients=clients or 0, union=union, dtype=dtype, assumptions=assumptions, report=report
-            )
-            return
-        question = question_from(task, given, clients=clients, rounds=rounds, union=union, dtype=dtype)
+        told = task_from(task, given, clients)
+        counted = clients or max(2, told.quorum, min(100, told.max_clients))
+        run_server_plan(
+            told,
+            clients=counted,
+            host=HostCapacity(
+                threads=cores if threads is None else threads,
+                network=1e6 * (10_000 if network is None else network),
+                link=1e6 * link,
+                workers=crew(),
+            ),
+            constants=constants,
+            dtype=dtype,
+            memory=2**30 * (memory or 0),
+            disk=2**30 * (disk or 0),
+            hourly=hourly,
+            report=report,
+        )
+        return
+    if task is not None and (alone := read_task(task)).protocol != "ssa":
+        left = [f"--{field}" for field in given] + ["--paper"] * paper + ["--plot"] * (plot is not None)
+        if left:
+            raise MisuseError(f"{task} has protocol = {alone.protocol!r} and says all there is: leave out {left[0]}")
         assumptions = typical(upload, download, link, latency, cores)
-        run_plan(question, assumptions, calibrate=calibrate, paper=paper, plot=plot, report=report)
-
-    return run(report, work)
+        if calibrate:
+            assumptions = replace(assumptions, speeds=measure())
+        plan_alone(task, alone, clients=clients or 0, union=union, dtype=dtype, assumptions=assumptions, report=report)
+        return
+    question = question_from(task, given, clients=clients, rounds=rounds, union=union, dtype=dtype)
+    assumptions = typical(upload, download, link, latency, cores)
+    run_plan(question, assumptions, calibrate=calibrate, paper=paper, plot=plot, report=report)

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsl_async.counting import count_of
-from parties.commands.report import ExitCode, FormatFlag, Report, run
+from parties.commands.report import ExitCode, Report, reported
 
 if TYPE_CHECKING:
     from parties.commands.preflight import Finding
 
 
-def preflight(config: Path, *, form: FormatFlag = "text") -> int:
+@reported("preflight")
+async def preflight(report: Report, config: Path) -> ExitCode:
     """Check whether a server or a client can start: its file, all files that this names, the host, the other parties.
 
     The exit code is 0 if it can start, otherwise the code that the server or client would end with.
@@ -22,19 +23,13 @@ def preflight(config: Path, *, form: FormatFlag = "text") -> int:
     config:
         The server's or the client's TOML file.
     """
-    report = Report("preflight", form)
-    findings: list[Finding] = []
+    from parties.commands import preflight as checks
 
-    async def work() -> None:
-        from parties.commands import preflight as checks
-
-        findings.extend(await checks.preflight(config))
-        report.result(_table(config, findings), {"passed": checks.passed(findings), "findings": _plain(findings)})
-
-    return run(report, work) or next((finding.code for finding in findings if finding.code), ExitCode.OK)
+    return _tell(report, config, await checks.preflight(config))
 
 
-def doctor(folder: Path, *, form: FormatFlag = "text") -> int:
+@reported("doctor")
+async def doctor(report: Report, folder: Path) -> ExitCode:
     """Say what lies in a server's folder, what belongs to what, and what a start would say. Nothing is changed.
 
     The exit code is 0 if nothing is wrong, otherwise the code with which a server ends because of the first thing.
@@ -44,17 +39,15 @@ def doctor(folder: Path, *, form: FormatFlag = "text") -> int:
     folder:
         The folder with the server's TOML file, or that file.
     """
-    report = Report("doctor", form)
-    findings: list[Finding] = []
+    from parties.commands import doctor as examining
 
-    async def work() -> None:
-        from parties.commands import doctor as examining
+    return _tell(report, folder, await examining.doctor(folder))
 
-        findings.extend(await examining.doctor(folder))
-        passed = not any(finding.code for finding in findings)
-        report.result(_table(folder, findings), {"passed": passed, "findings": _plain(findings)})
 
-    return run(report, work) or next((finding.code for finding in findings if finding.code), ExitCode.OK)
+def _tell(report: Report, config: Path, findings: list[Finding]) -> ExitCode:
+    code = next((finding.code for finding in findings if finding.code), ExitCode.OK)
+    report.result(_table(config, findings), {"passed": not code, "findings": _plain(findings)})
+    return code
 
 
 def _table(config: Path, findings: list[Finding]) -> str:

@@ -7,13 +7,14 @@ Every subcommand is run here: its work ends in a report, an error in one line on
 
 from __future__ import annotations
 
+import inspect
 import json
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, partial, wraps
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
@@ -182,17 +183,42 @@ class Report:
 FormatFlag = Annotated[Format, Parameter(name="--format", help="What is written to stdout: text, or one JSON object.")]
 
 
-def run(report: Report, work: Callable[[], Awaitable[None]]) -> int:
-    """Run a subcommand's coroutine; one line and an exit code for every foreseen error."""
-    import trio
-
-    return run_plainly(report, lambda: trio.run(work, strict_exception_groups=True))
+Work: TypeAlias = Callable[..., Coroutine[Any, Any, ExitCode | None]] | Callable[..., ExitCode | None]
 
 
-def run_plainly(report: Report, work: Callable[[], None]) -> int:
-    """Run a subcommand's function; one line and an exit code for every foreseen error."""
+def reported(command: str) -> Callable[[Work], Callable[..., int]]:
+    """Make a subcommand of its work, a function or a coroutine that takes a report before the subcommand's arguments.
+
+    The subcommand has the option `--format` besides, and returns an exit code: the work's own, or that of its error.
+    """
+
+    def subcommand_of(work: Work) -> Callable[..., int]:
+        @wraps(work)
+        def subcommand(*arguments: Any, form: Format = "text", **options: Any) -> int:
+            report = Report(command, form)
+            return run(report, partial(work, report, *arguments, **options))
+
+        signature = inspect.signature(work, eval_str=True)
+        own = list(signature.parameters.values())[1:]
+        form = inspect.Parameter("form", inspect.Parameter.KEYWORD_ONLY, default="text", annotation=FormatFlag)
+        subcommand.__annotations__ = {each.name: each.annotation for each in (*own, form)}
+        subcommand.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[*own, form], return_annotation=int
+        )
+        return subcommand
+
+    return subcommand_of
+
+
+def run(report: Report, work: Work) -> int:
+    """Do the work; one line and an exit code for every foreseen error."""
     try:
-        work()
+        if inspect.iscoroutinefunction(work):
+            import trio
+
+            work = partial(trio.run, work, strict_exception_groups=True)
+        code: Any = work()
+        return code or ExitCode.OK
     except BaseException as error:
         reason = sole(error)
         if _is_shortage(reason):
@@ -200,7 +226,6 @@ def run_plainly(report: Report, work: Callable[[], None]) -> int:
         if not isinstance(reason, FslError | KeyboardInterrupt):
             raise
         return report.failure(reason)
-    return ExitCode.OK
 
 
 @contextmanager

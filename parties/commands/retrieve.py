@@ -13,13 +13,15 @@ from parties.commands.client_options import (
     rows_from,
     told_what_it_waits_for,
 )
-from parties.commands.report import FormatFlag, Report, run
+from parties.commands.report import Report, reported
 
 WHOLE = "all"
 """What stands for all rows of a sparse block."""
 
 
-def retrieve(
+@reported("retrieve")
+async def retrieve(
+    report: Report,
     config: ClientFlag,
     *,
     block: str,
@@ -27,8 +29,7 @@ def retrieve(
     output: Path,
     wait_next: WaitNextFlag = False,
     connecting: Connecting = AS_ITS_FILE_SAYS,
-    form: FormatFlag = "text",
-) -> int:
+) -> None:
     """Retrieve rows of a sparse block privately, or a whole block, into an .npz file.
 
     Parameters
@@ -41,36 +42,31 @@ def retrieve(
     output:
         The .npz file to write, with the arrays `values` and, where some were named, `rows`.
     """
-    report = Report("retrieve", form)
+    from fsl_async.task import Dense
+    from parties.files.models import save_model
 
-    async def work() -> None:
-        from fsl_async.task import Dense
-        from parties.files.models import save_model
-
-        chosen = ... if rows in ("", WHOLE) else rows_from(rows)
-        async with connecting.client(config) as client:
-            dense = isinstance(client.task.block(block), Dense)
-            if dense and rows:
-                raise MisuseError(f"block {block!r} is dense: it is fetched whole, leave out --rows")
-            if not dense and not rows:
-                raise MisuseError(
-                    f"block {block!r} is sparse: name its rows, as in --rows 3,17,99, or fetch it whole with --rows all"
-                )
-            async with told_what_it_waits_for(report):
-                values = (await client.retrieve({block: chosen}, wait=wait_next))[block]
-            save_model(output, {"values": values} if chosen is ... else {"rows": chosen, "values": values})
-            deferred = [int(row) for row in client.deferred.get(block, [])]
-            report.result(
-                f"{output}: {values.shape} of {values.dtype} from block {block!r}, {client.bytes_sent:,} bytes up, "
-                f"{client.bytes_received:,} down" + (f"; deferred: {deferred}" if deferred else ""),
-                {
-                    "output": str(output),
-                    "shape": list(values.shape),
-                    "dtype": str(values.dtype),
-                    "deferred": deferred,
-                    "bytes_sent": client.bytes_sent,
-                    "bytes_received": client.bytes_received,
-                },
+    chosen = ... if rows in ("", WHOLE) else rows_from(rows)
+    async with connecting.client(config) as client:
+        dense = isinstance(client.task.block(block), Dense)
+        if dense and rows:
+            raise MisuseError(f"block {block!r} is dense: it is fetched whole, leave out --rows")
+        if not dense and not rows:
+            raise MisuseError(
+                f"block {block!r} is sparse: name its rows, as in --rows 3,17,99, or fetch it whole with --rows all"
             )
-
-    return run(report, work)
+        async with told_what_it_waits_for(report):
+            values = (await client.retrieve({block: chosen}, wait=wait_next))[block]
+        save_model(output, {"values": values} if chosen is ... else {"rows": chosen, "values": values})
+        deferred = [int(row) for row in client.deferred.get(block, [])]
+        report.result(
+            f"{output}: {values.shape} of {values.dtype} from block {block!r}, {client.bytes_sent:,} bytes up, "
+            f"{client.bytes_received:,} down" + (f"; deferred: {deferred}" if deferred else ""),
+            {
+                "output": str(output),
+                "shape": list(values.shape),
+                "dtype": str(values.dtype),
+                "deferred": deferred,
+                "bytes_sent": client.bytes_sent,
+                "bytes_received": client.bytes_received,
+            },
+        )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parties.commands.report import FormatFlag, Report, run
+from parties.commands.report import Report, reported
 
 if TYPE_CHECKING:
     from parties.deployment.process import ServedTask
 
 
-def serve(config: Path, *, stop_seconds: float | None = None, form: FormatFlag = "text") -> int:
+@reported("serve")
+async def serve(report: Report, config: Path, *, stop_seconds: float | None = None) -> None:
     """Run one server until its last round is over or it is told to stop.
 
     On SIGTERM it lets the running round end, then stops; on SIGHUP it reads the list of clients, the tokens and the
@@ -24,27 +25,22 @@ def serve(config: Path, *, stop_seconds: float | None = None, form: FormatFlag =
     stop_seconds:
         Seconds that the running round has to end after SIGTERM; by default rounds.wind_up of the file.
     """
-    report = Report("serve", form)
+    from parties.deployment import process as serving
 
-    async def work() -> None:
-        from parties.deployment import process as serving
-
-        served = await serving.serve(config, stop_seconds=stop_seconds)
-        each = {name: _plain(task) for name, task in served.tasks.items()}
-        lines = [f"S{served.server}: {_text(task)}" for task in served.tasks.values()]
-        if not served.listed:
-            (only,) = each.values()
-            report.result(lines[0], {"server": served.server, **only, "ending": served.ending})
-            return
-        named = [line.replace(":", f", task {name!r}:", 1) for line, name in zip(lines, each, strict=True)]
-        standings = {name: task.standing for name, task in served.tasks.items()}
-        tasks = [
-            {"name": name, **plain, "standing": standings[name].state, "explanation": standings[name].explanation}
-            for name, plain in each.items()
-        ]
-        report.result("\n".join(named), {"server": served.server, "tasks": tasks, "ending": served.ending})
-
-    return run(report, work)
+    served = await serving.serve(config, stop_seconds=stop_seconds)
+    each = {name: _plain(task) for name, task in served.tasks.items()}
+    lines = [f"S{served.server}: {_text(task)}" for task in served.tasks.values()]
+    if not served.listed:
+        (only,) = each.values()
+        report.result(lines[0], {"server": served.server, **only, "ending": served.ending})
+        return
+    named = [line.replace(":", f", task {name!r}:", 1) for line, name in zip(lines, each, strict=True)]
+    standings = {name: task.standing for name, task in served.tasks.items()}
+    tasks = [
+        {"name": name, **plain, "standing": standings[name].state, "explanation": standings[name].explanation}
+        for name, plain in each.items()
+    ]
+    report.result("\n".join(named), {"server": served.server, "tasks": tasks, "ending": served.ending})
 
 
 def _text(task: ServedTask) -> str:
@@ -60,7 +56,8 @@ def _plain(task: ServedTask) -> dict[str, Any]:
     }
 
 
-def worker(config: Path, *, task: str = "", threads: int = 0, form: FormatFlag = "text") -> int:
+@reported("worker")
+async def worker(report: Report, config: Path, *, task: str = "", threads: int = 0) -> None:
     """Run one worker of a server with engine = "dask" in its file, until it is told to stop.
 
     A worker reads what clients have sent from the server's blobs, adds it up, and sends the server sums alone. Start as
@@ -80,21 +77,17 @@ def worker(config: Path, *, task: str = "", threads: int = 0, form: FormatFlag =
     threads:
         How many threads to compute with; 0: as the file says, or one for each core.
     """
-    report = Report("worker", form)
+    from parties.deployment import worker as serving
 
-    async def work() -> None:
-        from parties.deployment import worker as serving
-
-        served = await serving.serve_worker(config, task=task, threads=threads)
-        report.result(
-            f"a worker of S{served.server}, task {served.task}: stopped",
-            {"server": served.server, "task": served.task, "ending": "stopped"},
-        )
-
-    return run(report, work)
+    served = await serving.serve_worker(config, task=task, threads=threads)
+    report.result(
+        f"a worker of S{served.server}, task {served.task}: stopped",
+        {"server": served.server, "task": served.task, "ending": "stopped"},
+    )
 
 
-def scheduler(config: Path, *, task: str = "", form: FormatFlag = "text") -> int:
+@reported("scheduler")
+async def scheduler(report: Report, config: Path, *, task: str = "") -> None:
     """Run the scheduler of a server's cluster at the address that its file names, until it is told to stop.
 
     The same as Dask's own scheduler, with settings that are safe here: mutual TLS, no HTTP pages, no stealing of work,
@@ -107,12 +100,7 @@ def scheduler(config: Path, *, task: str = "", form: FormatFlag = "text") -> int
     task:
         The name of one of its tasks, where the file has several.
     """
-    report = Report("scheduler", form)
+    from parties.deployment import worker as serving
 
-    async def work() -> None:
-        from parties.deployment import worker as serving
-
-        served = await serving.serve_scheduler(config, task=task)
-        report.result(f"the scheduler of S{served.server}: stopped", {"server": served.server, "ending": "stopped"})
-
-    return run(report, work)
+    served = await serving.serve_scheduler(config, task=task)
+    report.result(f"the scheduler of S{served.server}: stopped", {"server": served.server, "ending": "stopped"})

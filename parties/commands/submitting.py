@@ -24,7 +24,7 @@ from parties.commands.client_options import (
     told_what_it_waits_for,
     updates_from,
 )
-from parties.commands.report import FormatFlag, Report, run
+from parties.commands.report import Report, reported
 
 if TYPE_CHECKING:
     from parties.client.client import Client
@@ -38,7 +38,9 @@ ROWS_SHOWN = 20
 """Of a union, in a text for people."""
 
 
-def submit(
+@reported("submit")
+async def submit(
+    report: Report,
     config: ClientFlag,
     *,
     update: Path,
@@ -46,8 +48,7 @@ def submit(
     wait_next: WaitNextFlag = False,
     again: bool = False,
     connecting: Connecting = AS_ITS_FILE_SAYS,
-    form: FormatFlag = "text",
-) -> int:
+) -> None:
     """Add an update to the open round's sum.
 
     If an earlier `submit` of the same update was killed before it reported a result, this one finishes that submission
@@ -66,21 +67,18 @@ def submit(
         Submit the update although an earlier one with exactly its values may be in a sum (exit code 8). The difference
         of the two sums may show them.
     """
-    report = Report("submit", form)
+    from parties.files.models import load_model
 
-    async def work() -> None:
-        from parties.files.models import load_model
-
-        arrays = load_model(update)
-        async with connecting.client(config) as client:
-            updates = updates_from(client.task, arrays)
-            submission = partial(client.submit, updates, wait=wait_next, again=again)
-            await _submit_once(report, client, client.mark(updates), submission, wait=wait)
-
-    return run(report, work)
+    arrays = load_model(update)
+    async with connecting.client(config) as client:
+        updates = updates_from(client.task, arrays)
+        submission = partial(client.submit, updates, wait=wait_next, again=again)
+        await _submit_once(report, client, client.mark(updates), submission, wait=wait)
 
 
-def unite(
+@reported("unite")
+async def unite(
+    report: Report,
     config: ClientFlag,
     *,
     block: str,
@@ -88,8 +86,7 @@ def unite(
     wait: bool = False,
     wait_next: WaitNextFlag = False,
     connecting: Connecting = AS_ITS_FILE_SAYS,
-    form: FormatFlag = "text",
-) -> int:
+) -> None:
     """Take part in finding the union of all clients' rows, in a task with protocol = "psu" or alignment = "union".
 
     Parameters
@@ -102,54 +99,41 @@ def unite(
         Wait until the round has ended, report whether the rows were counted, and print the union: in the text its first
         rows, with --format json all of them.
     """
-    report = Report("unite", form)
-
-    async def work() -> None:
-        chosen = {block: rows_from(rows)}
-        async with connecting.client(config) as client:
-            await _submit_once(
-                report,
-                client,
-                client.mark_of_rows(chosen),
-                partial(client.unite, chosen, wait=wait_next),
-                wait=wait,
-                completed=partial(_with_union, report, client),
-            )
-
-    return run(report, work)
+    chosen = {block: rows_from(rows)}
+    async with connecting.client(config) as client:
+        await _submit_once(
+            report,
+            client,
+            client.mark_of_rows(chosen),
+            partial(client.unite, chosen, wait=wait_next),
+            wait=wait,
+            completed=partial(_with_union, report, client),
+        )
 
 
-def resume(config: ClientFlag, *, connecting: Connecting = AS_ITS_FILE_SAYS, form: FormatFlag = "text") -> int:
+@reported("resume")
+async def resume(report: Report, config: ClientFlag, *, connecting: Connecting = AS_ITS_FILE_SAYS) -> None:
     """Finish the submission that an earlier command began, with the same bytes, and report on it."""
-    report = Report("resume", form)
+    from fsl_async.errors import MisuseError
 
-    async def work() -> None:
-        from fsl_async.errors import MisuseError
-
-        async with connecting.client(config) as client:
-            if client.unreported is None:
-                raise MisuseError("no submission is pending: there is nothing to resume")
-            async with told_what_it_waits_for(report), _told_ends(report, client):
-                end = await _finished(client, wait=False)
-            end.tell(report, resumed=True)
-            await client.mark_reported()
-
-    return run(report, work)
+    async with connecting.client(config) as client:
+        if client.unreported is None:
+            raise MisuseError("no submission is pending: there is nothing to resume")
+        async with told_what_it_waits_for(report), _told_ends(report, client):
+            end = await _finished(client, wait=False)
+        end.tell(report, resumed=True)
+        await client.mark_reported()
 
 
-def outcome(config: ClientFlag, *, connecting: Connecting = AS_ITS_FILE_SAYS, form: FormatFlag = "text") -> int:
+@reported("outcome")
+async def outcome(report: Report, config: ClientFlag, *, connecting: Connecting = AS_ITS_FILE_SAYS) -> None:
     """Wait until the round of the last submission has ended, and report whether it was counted."""
-    report = Report("outcome", form)
-
-    async def work() -> None:
-        async with connecting.client(config) as client:
-            async with told_what_it_waits_for(report):
-                ended = await client.outcome()
-            text, result = _counted(ended)
-            report.result(f"round {ended.number}: {text}", {"round": ended.number, **result})
-            await client.mark_reported()
-
-    return run(report, work)
+    async with connecting.client(config) as client:
+        async with told_what_it_waits_for(report):
+            ended = await client.outcome()
+        text, result = _counted(ended)
+        report.result(f"round {ended.number}: {text}", {"round": ended.number, **result})
+        await client.mark_reported()
 
 
 @dataclass(frozen=True)

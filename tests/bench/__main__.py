@@ -12,7 +12,7 @@ from typing import Literal
 from cyclopts import App
 
 from fsl_async.errors import MisuseError
-from parties.commands.report import FormatFlag, Report, run_plainly
+from parties.commands.report import FormatFlag, Report, run
 from tests.bench.peers.program import programs_of
 from tests.bench.peers.run import Conditions, compare
 from tests.bench.results import BenchReport
@@ -86,7 +86,7 @@ def of_this_machine(
         else:
             run_bench(suite, options, isa, write, report, beside="--only" if only else "--beside" if beside else "")
 
-    return run_plainly(report, work)
+    return run(report, work)
 
 
 @app.command(name="peers")
@@ -128,7 +128,7 @@ def beside_peers(
             )
         compare(programs_of(peer or []), Conditions(turns, idle, patience), report)
 
-    return run_plainly(report, work)
+    return run(report, work)
 
 
 if __name__ == "__main__":

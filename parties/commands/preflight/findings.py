@@ -8,7 +8,7 @@ what to do.
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -67,8 +67,3 @@ def loaded(name: str, load: Callable[[], ValueT], told: Callable[[ValueT], str])
         return Finding(name, Verdict.GOOD, told(value), ExitCode.OK), value
     except FslError as error:
         return Finding(name, Verdict.BAD, str(error), exit_code(error)), value
-
-
-def passed(findings: Iterable[Finding]) -> bool:
-    """Whether nothing stands in the way."""
-    return all(finding.verdict is not Verdict.BAD for finding in findings)
