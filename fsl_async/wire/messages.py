@@ -191,13 +191,16 @@ class Finished(Message, frozen=True, tag="finished", kw_only=True):
     signature: Signature
 
 
+Reason: TypeAlias = Literal["round-closed", "no-session", "conflict", "limit", "malformed", "not-drawn", "busy"]
+
+
 class Refused(Bare, frozen=True, tag="refused", kw_only=True):
     """A request was refused, and why; a busy server says after how many seconds to ask again.
 
     Also why a connection is about to end; to the other server "busy" says that this one stops as its operator wants.
     """
 
-    reason: Literal["round-closed", "no-session", "conflict", "limit", "malformed", "not-drawn", "busy"]
+    reason: Reason
     explanation: str
     retry_after: Number = 0
 

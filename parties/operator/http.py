@@ -108,8 +108,8 @@ def refusal(status: HTTPStatus, explanation: str, **headers: str) -> Response:
     return json_response({"error": explanation}, status, **headers)
 
 
-class _RefusedRequest(Exception):  # noqa: N818 - it never leaves this module
-    """A request that is answered with a refusal, after which the connection is closed."""
+class RefusedRequest(Exception):  # noqa: N818 - it never leaves the operator's port
+    """A request that is answered with a refusal; one that cannot be read ends its connection, too."""
 
     def __init__(self, status: HTTPStatus, explanation: str) -> None:
         super().__init__(explanation)
@@ -167,7 +167,7 @@ class _Connection:
                 request = await self._request()
         except h11.RemoteProtocolError as error:
             return await self._refuse(HTTPStatus(error.error_status_hint), "the request is malformed, or too long")
-        except _RefusedRequest as refused:
+        except RefusedRequest as refused:
             return await self._refuse(refused.status, str(refused))
         if timeout.cancelled_caught:
             return await self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request did not come in time")
@@ -206,7 +206,7 @@ class _Connection:
             body += data.data
             if len(body) > self._limits.body:
                 explanation = f"a request's body may have at most {self._limits.body} bytes here"
-                raise _RefusedRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, explanation)
+                raise RefusedRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, explanation)
         return _read(head, bytes(body))
 
     async def _event(self) -> object:
@@ -245,9 +245,9 @@ def _read(head: h11.Request, body: bytes) -> Request:
     try:
         target = urlsplit(head.target.decode("ascii"))
     except ValueError as error:
-        raise _RefusedRequest(HTTPStatus.BAD_REQUEST, "the request's target cannot be read") from error
+        raise RefusedRequest(HTTPStatus.BAD_REQUEST, "the request's target cannot be read") from error
     if target.scheme or target.netloc or not target.path.startswith("/"):
-        raise _RefusedRequest(HTTPStatus.BAD_REQUEST, "a path is expected as the request's target")
+        raise RefusedRequest(HTTPStatus.BAD_REQUEST, "a path is expected as the request's target")
     return Request(
         method=head.method.decode("ascii"),
         path=unquote(target.path),

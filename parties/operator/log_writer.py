@@ -13,23 +13,13 @@ import threading
 from collections import deque
 from contextlib import suppress
 from io import UnsupportedOperation
-from typing import Protocol, TextIO
+from typing import TextIO, TypeAlias
 
 MOST_WAITING = 2**22
 """The most bytes of lines that wait to be written."""
 
 FINISH_SECONDS = 2.0
 """How long `finish` waits for lines to be written."""
-
-
-class LogWriter(Protocol):
-    """Writes lines."""
-
-    def write(self, line: str) -> bool:
-        """Write a line, now or soon, without waiting; returns False if the line is lost."""
-
-    def finish(self) -> None:
-        """Wait a short time until all lines are written; further lines may follow."""
 
 
 class _MemoryWriter:
@@ -59,7 +49,7 @@ class ThreadedWriter:
         self._thread = threading.Thread(target=self._work, name="log", daemon=True)
 
     def write(self, line: str) -> bool:
-        """Queue a line; returns whether there was room for it."""
+        """Queue a line; returns whether there was room for it: a line without room is lost."""
         data = line.encode(errors="backslashreplace")
         with self._changed:
             if self._waiting + len(data) > MOST_WAITING:
@@ -93,6 +83,10 @@ class ThreadedWriter:
                 data = data[os.write(self._descriptor, data) :]
             except BlockingIOError:  # another process that shares the pipe or terminal may have made it non-blocking
                 select.select([], [self._descriptor], [])
+
+
+LogWriter: TypeAlias = _MemoryWriter | ThreadedWriter
+"""Writes a line now or soon, without waiting."""
 
 
 def writer_for(stream: TextIO | None) -> LogWriter:

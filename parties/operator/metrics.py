@@ -16,7 +16,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Final, TypeAlias, get_args
 
-import msgspec
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -32,7 +31,7 @@ from prometheus_client.registry import Collector
 
 from fsl_async.errors import FslError, StorageError
 from fsl_async.protocols import ssa
-from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Refused
+from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Reason
 from parties import events
 from parties.files.disk import room
 from parties.status import BlobsStatus, EngineStatus, ServerStatus, TaskState
@@ -224,7 +223,7 @@ class _Events:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = {
-            events.RequestRefused: _refusal_reasons(),
+            events.RequestRefused: get_args(Reason),
             events.Warned: WARNINGS,
             events.Violated: get_args(events.EvidenceKind),
         }
@@ -310,11 +309,6 @@ def _free(store: Path | None) -> float:
     with suppress(StorageError):
         return room(store) if store else math.nan
     return math.nan
-
-
-def _refusal_reasons() -> tuple[str, ...]:
-    (field,) = (field for field in msgspec.structs.fields(Refused) if field.name == "reason")
-    return get_args(field.type)
 
 
 def _message_kinds() -> Iterator[tuple[str, str]]:

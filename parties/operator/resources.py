@@ -40,7 +40,7 @@ from fsl_async.errors import FslError, MisuseError
 from fsl_async.foreign_text import printable
 from parties.operator import answers
 from parties.operator.answers import MOST_ROUNDS, SHOWN, VERSION, StatusAnswer
-from parties.operator.http import Request, Response, as_json, json_response, refusal
+from parties.operator.http import RefusedRequest, Request, Response, as_json, json_response, refusal
 from parties.operator.log_fields import plain_text
 from parties.operator.metrics import CONTENT_TYPE, exposed
 from parties.operator.overview import OperatedProcess, OperatedTask
@@ -139,7 +139,7 @@ class Resources:
             )
         try:
             return await handler(request, *groups)
-        except _NoSuchTask as error:
+        except RefusedRequest as error:
             return refusal(error.status, str(error))
         except MisuseError as error:
             return refusal(HTTPStatus.CONFLICT, plain_text(str(error)))
@@ -154,7 +154,7 @@ class Resources:
         """The task that a request is about.
 
         Raises:
-            _NoSuchTask: there is none of that name; or there are several, and none is named.
+            RefusedRequest: there is none of that name; or there are several, and none is named.
         """
         tasks = {task.name: task for task in self._operated.tasks()}
         name, known = request.query.get("task"), ", ".join(sorted(map(printable, tasks))) or "none"
@@ -162,9 +162,9 @@ class Resources:
             return next(iter(tasks.values()))
         if name is None:
             explanation = f"this server has several tasks; name one with --task, in a query with ?task=: {known}"
-            raise _NoSuchTask(HTTPStatus.BAD_REQUEST, explanation)
+            raise RefusedRequest(HTTPStatus.BAD_REQUEST, explanation)
         if name not in tasks:
-            raise _NoSuchTask(
+            raise RefusedRequest(
                 HTTPStatus.NOT_FOUND, f"there is no task {printable(name[:64])!r} here; there are: {known}"
             )
         return tasks[name]
@@ -294,14 +294,6 @@ class Resources:
         except MisuseError as error:
             return refusal(HTTPStatus.BAD_REQUEST, str(error))
         return json_response(answers.LogLevel(version=VERSION, level=log.level))
-
-
-class _NoSuchTask(Exception):  # noqa: N818 - it never leaves this module
-    """A request is about no task that there is."""
-
-    def __init__(self, status: HTTPStatus, explanation: str) -> None:
-        super().__init__(explanation)
-        self.status = status
 
 
 def _answer(task: OperatedTask) -> StatusAnswer:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import trio
 
@@ -19,12 +19,10 @@ from fsl_async.digests import Buffer
 from fsl_async.errors import ChannelError, PeerViolationError
 from fsl_async.foreign_text import shortened
 from fsl_async.wire.codec import encode
-from fsl_async.wire.messages import Hint, Message, Refused, Retrieve, Submit
+from fsl_async.wire.messages import Hint, Message, Reason, Refused, Retrieve, Submit
 from parties.events import EvidenceKind
 from transport import Channel
 from transport.channel import CLOSE_PATIENCE
-
-Reason: TypeAlias = Literal["round-closed", "no-session", "conflict", "limit", "malformed", "not-drawn", "busy"]
 
 
 def farewell(reason: Reason, party: str, why: object) -> Refused:

@@ -31,7 +31,7 @@ import trio
 from fsl_async.digests import Buffer
 from fsl_async.errors import ChannelError, PeerViolationError
 from fsl_async.wire.codec import decode, decode_beginning, encode
-from fsl_async.wire.messages import AskOutcome, AskTask, Enter, FromClient, Message
+from fsl_async.wire.messages import AskOutcome, AskTask, Enter, FromClient, Message, Reason
 from parties.concurrency import RecurringEvent
 from parties.events import BudgetMoved, Observer
 from parties.schedule import ConversationLimits
@@ -225,7 +225,7 @@ class _Conversation:
         await self._shared.rate.wait(self._client)
         await self._serve(length)
 
-    async def _say_why(self, reason: replies.Reason, why: object) -> None:
+    async def _say_why(self, reason: Reason, why: object) -> None:
         await replies.say_why(self._channel, replies.farewell(reason, self._client, why))
 
     async def _serve(self, length: int) -> None:
