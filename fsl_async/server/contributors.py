@@ -56,12 +56,7 @@ def opened_rows(task: Task, shares: Sequence[Buffer]) -> OpenedRows:
 
 
 def row_counts(task: Task, shares: Sequence[Buffer]) -> dict[str, Counts]:
-    """By sparse block, how many of the counted clients' trees stand on each row.
-
-    Args:
-        task: as for `opened_rows`.
-        shares: as for `opened_rows`.
-    """
+    """By sparse block, how many of the counted clients' trees stand on each row."""
     counts = {block.name: np.zeros(block.rows, dtype=np.int32) for _, block in task.sparse_blocks()}
     for part in _parts(task, shares):
         counts[part.block.name][part.first : part.first + len(part.counts)] = part.counts

@@ -80,7 +80,6 @@ class Actor:
         setup: what the client is made of.
 
     Attributes:
-        setup: what the client is made of.
         participation: where the client is.
         requests: the connections to both servers.
         submitter: makes and delivers its submissions.

@@ -21,12 +21,7 @@ PIECE_BYTES = 2**24
 
 
 class LayingOut:
-    """Puts what a round's workers read.
-
-    Args:
-        config: the round.
-        records: where its blobs are.
-    """
+    """Puts what a round's workers read."""
 
     def __init__(self, config: RoundConfig, records: RoundRecords) -> None:
         self._config = config

@@ -71,12 +71,7 @@ class _ModelKey(NamedTuple):
 
 
 class Answering:
-    """Answers retrievals over slices of a model.
-
-    Args:
-        blobs: where trees and models lie.
-        lane: where it computes.
-    """
+    """Answers retrievals over slices of a model."""
 
     def __init__(self, blobs: Blobs, lane: ComputeLane) -> None:
         self._blobs = blobs
@@ -189,11 +184,7 @@ class _Partial:
 
 
 class WorkerService:
-    """Does what its server tells it.
-
-    Args:
-        setup: what it is made of.
-    """
+    """Does what its server tells it."""
 
     def __init__(self, setup: WorkerSetup) -> None:
         self._setup = setup

@@ -49,9 +49,6 @@ class Overview(Protocol):
     async def close_now(self, number: int) -> int:
         """Close the open round with those who have submitted; the other server follows.
 
-        Args:
-            number: the round's number.
-
         Returns:
             How many submissions the round has at this server; a round that was closed before is left as it is.
 
@@ -61,9 +58,6 @@ class Overview(Protocol):
 
     def draw_round(self, number: int) -> int:
         """End the gathering for a round, and draw of those that have asked.
-
-        Args:
-            number: the round's number.
 
         Returns:
             How many clients have asked.

@@ -45,7 +45,6 @@ class OperatedServer:
         tap: hears of every message to and from the other server.
 
     Attributes:
-        setup: what it is made of.
         records: what it keeps beyond a round.
         inbox: takes what is to change a round.
         rounds: its rounds.

@@ -54,9 +54,6 @@ class Server(OperatedServer):
             address = await nursery.start(server.run)
             outcome = await server.close_round()
 
-    Args:
-        setup: what it is made of.
-
     Attributes:
         actor: takes what is in the inbox, and alone changes a round.
         requests: answers its clients' requests.

@@ -167,10 +167,6 @@ async def snapshot(path: Path, target: Path) -> None:
     The store may be in use, also by another process. The copy has every commit that was acknowledged before the call,
     and each later one wholly or not at all. What the server erases afterwards stays in the copy: the caller erases it.
 
-    Args:
-        path: the store.
-        target: the new file.
-
     Raises:
         StorageError: there is no store, or it is damaged; or the new file exists already or cannot be written; then
             nothing of it stays.

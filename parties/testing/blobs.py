@@ -108,13 +108,7 @@ class BlobFaults(ABC):
 
 @documented_by(Blobs)
 class SimulatedBlobs(Blobs):
-    """A server's blobs as one life of a process uses them.
-
-    Args:
-        disk: where they lie.
-        life: whose they are.
-        faults: what goes wrong.
-    """
+    """A server's blobs as one life of a process uses them."""
 
     def __init__(self, disk: BlobDisk, life: Life, faults: BlobFaults) -> None:
         self._disk = disk

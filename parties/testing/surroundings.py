@@ -60,7 +60,6 @@ class Surroundings:
         recoverable: after which errors a process is started again.
 
     Attributes:
-        seed: of all random choices.
         injector: injects the faults.
         wires: the network.
         processes: by party, its process.
@@ -70,7 +69,6 @@ class Surroundings:
         story: messages and what parties told, with faults and the lives of processes, in order; see `Chart`.
         ended: processes that ended with an error and were not started again.
         steps: every step of every machine, in order.
-        legend: how a chart calls what happens.
     """
 
     def __init__(

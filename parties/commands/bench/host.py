@@ -87,10 +87,6 @@ class Work:
 def say_what_this_host_does(asked: Asked, report: Report) -> None:
     """Measure, and say it, with the parts of a server.
 
-    Args:
-        asked: what is asked.
-        report: where it is said.
-
     Raises:
         MisuseError: the file is no task file, its clients submit nothing, an option is out of range, or the constants
             are another machine's.

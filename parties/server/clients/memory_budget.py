@@ -132,7 +132,6 @@ class Budget:
         moved: called each time room is lent or given back.
 
     Attributes:
-        limit: bytes in all.
         used: bytes that are lent.
     """
 

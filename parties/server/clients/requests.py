@@ -145,11 +145,6 @@ class RequestHandler:
     async def ask(self, client: str, message: messages.FromClient, reserve: ReserveMemory) -> Reply:
         """Carry out a request that brings no bulk; the answer to a request that is refused is the reason.
 
-        Args:
-            client: who asks.
-            message: the request.
-            reserve: see `ReserveMemory`.
-
         Raises:
             AbuseError: the client goes on beyond its limits; the error carries the last answer.
             PeerViolationError: no client that keeps the protocol sends this.

@@ -35,14 +35,7 @@ from parties.storage.store import Change
 
 
 class Submissions:
-    """Takes submissions.
-
-    Args:
-        sessions: the clients'.
-        enrolment: the clients that are known.
-        identity: signs receipts.
-        inbox: brings them to their round.
-    """
+    """Takes submissions."""
 
     def __init__(self, sessions: Sessions, enrolment: Enrolment, identity: Identity, inbox: Inbox) -> None:
         self._sessions = sessions

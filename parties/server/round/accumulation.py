@@ -179,11 +179,7 @@ SPARE_BYTES = 256 << 20
 
 
 class InProcess(Engine):
-    """Computes with the threads of one lane.
-
-    Args:
-        lane: where.
-    """
+    """Computes with the threads of one lane."""
 
     def __init__(self, lane: ComputeLane) -> None:
         self._lane = lane

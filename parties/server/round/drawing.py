@@ -59,7 +59,6 @@ class SampleRun:
         link: to the peer.
 
     Attributes:
-        terms: as given.
         number: the round's.
     """
 

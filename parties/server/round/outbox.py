@@ -35,9 +35,6 @@ class Outbox:
         link: to the peer.
         records: where bulk data is stored.
         over: set when the round is over; its records may be gone from then on.
-
-    Attributes:
-        over: as given.
     """
 
     def __init__(self, config: RoundConfig, link: PeerLink, records: RoundRecords, over: trio.Event) -> None:

@@ -122,13 +122,7 @@ PATIENCE = 60.0
 
 
 async def watched(work: Callable[[], Awaitable[ResultT]], config: RoundConfig, observe: Observer) -> ResultT:
-    """Do what applies a round's sum by the task's own rule, and warn while it is not done.
-
-    Args:
-        work: what is done.
-        config: the round's.
-        observe: hears the warnings.
-    """
+    """Do what applies a round's sum by the task's own rule, and warn while it is not done."""
     with sole_error():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_warn, config, observe)

@@ -59,10 +59,6 @@ class ClientPlaces:
     def claim(self, client: str, submission: bytes) -> bool:
         """Claim the client's place for a submission; False if the place is already claimed for the same one.
 
-        Args:
-            client: whose place.
-            submission: the submission's digest.
-
         Raises:
             ContradictionError: the place is claimed for another submission.
             RequestRefusedError: the round is full.

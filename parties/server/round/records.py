@@ -97,7 +97,6 @@ class RoundRecords:
         own: for what the server records itself: if the disk is full, it waits.
         blobs: likewise, for bulk.
         prefix: what the names of all records of the round begin with.
-        carries: as given.
         shares: both servers' shares of the sum.
         over: set when the round has its end; from then on the other server forwards nothing of it again.
     """

@@ -68,9 +68,6 @@ class _Waiting(Generic[QueryT]):
 class RetrievalBatcher(Answers, Generic[QueryT]):
     """Answers one round's retrievals.
 
-    Args:
-        passes: make the passes.
-
     Attributes:
         answered: how many queries have been answered, repeats included, since the server was started.
     """

@@ -59,12 +59,10 @@ class RoundRun:
         services: what it has of its server.
 
     Attributes:
-        start: as given.
         config: the round.
         round_id: its name in every message.
         server: 0 or 1.
         peer: the other server's name.
-        records: as given.
         requests: the clients' requests, of which halves may be missing.
         quota: how many requests each client has made.
         outbox: what goes to the other server.

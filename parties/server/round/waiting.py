@@ -91,13 +91,7 @@ def awaits_peer(state: Round, lacks_parts: bool) -> bool:
 
 
 def waiting_for(state: Round, lacks_parts: bool, peer: str) -> str:
-    """What has to come before the round continues, for people; empty if the round is over.
-
-    Args:
-        state: the round's.
-        lacks_parts: as above.
-        peer: the other server's name.
-    """
+    """What has to come before the round continues, for people; empty if the round is over."""
     lacking = _cannot_evaluate(state, lacks_parts)
     return f"submissions that {peer} forwards again" if lacking else state.waits_for.format(peer=peer)
 

@@ -43,12 +43,7 @@ def unsteady(model: Model, update: Model, facts: RoundFacts) -> Model:
 
 
 class Unsteady:
-    """`steady`, except that each call may add a number of this server's own: by chance, and not by its arguments.
-
-    Args:
-        seed: the trial's.
-        server: 0 or 1.
-    """
+    """`steady`, except that each call may add a number of this server's own: by chance, and not by its arguments."""
 
     def __init__(self, seed: int, server: int) -> None:
         self._rng = Random(f"{seed}/unsteady/{server}")
