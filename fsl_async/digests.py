@@ -91,11 +91,11 @@ class Domain(Enum):
 
 def digest(domain: Domain, *parts: Buffer, key: bytes = b"") -> bytes:
     """BLAKE2b-256 of the length-prefixed parts, under the domain's tag and an optional key of up to 64 bytes."""
-    state = hashlib.blake2b(digest_size=DIGEST_BYTES, person=domain.value, key=key)
+    content = bytearray()
     for part in parts:
-        state.update(len(part).to_bytes(8, "little"))
-        state.update(part if len(part) <= LONG_PART else blake3(part).digest())
-    return state.digest()
+        content += len(part).to_bytes(8, "little")
+        content += part if len(part) <= LONG_PART else blake3(part).digest()
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES, person=domain.value, key=key).digest()
 
 
 def derive_key(domain: Domain, *parts: Buffer) -> bytes:

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     )
     from parties.simulation.experiment import Turn as Turn, run_experiment as run_experiment
     from parties.simulation.history import History as History
+    from parties.simulation.recording import record_rounds as record_rounds
     from parties.peers import (
         MessageChannel as MessageChannel,
         Peer as Peer,

@@ -96,7 +96,7 @@ class Identity:
         """Make a new identity."""
         return Identity(name, *(randomness(32) for _ in _SECRETS))
 
-    @property
+    @cached_property
     def public(self) -> PublicIdentity:
         """What others may know."""
         channel = crypto_scalarmult_base(self.channel_secret)

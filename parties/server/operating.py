@@ -53,6 +53,7 @@ class OperatedServer:
         agreement: what it makes of the other server while they are connected.
         sequence: moves its rounds on.
         visitors: how many clients are connected.
+        tap: hears of every message, and counts bytes.
     """
 
     def __init__(self, setup: ServerSetup, tap: MessageTap) -> None:
@@ -64,6 +65,7 @@ class OperatedServer:
         self.agreement = PeerAgreement(setup.name, self.link, setup.observe)
         self.sequence = RoundSequence(setup, self.records, self.rounds, self.link, self.inbox)
         self.visitors = 0
+        self.tap = tap
 
     # ---- what it is
 
@@ -251,9 +253,13 @@ class OperatedServer:
             case _:
                 assert_never(report.ending)
 
-    async def settlements(self) -> AsyncGenerator[RoundReport, None]:
-        """The report of each round settled since this server was started; ends with the schedule's last."""
-        rounds, number = self.rounds, self.sequence.settled_before
+    async def settlements(self, after: int | None = None) -> AsyncGenerator[RoundReport, None]:
+        """The report of each round settled since this server was started; ends with the schedule's last.
+
+        Args:
+            after: of each later than this instead, as far as this server remembers.
+        """
+        rounds, number = self.rounds, self.sequence.settled_before if after is None else after
         while not (self.setup.schedule.rounds and number >= self.setup.schedule.rounds):
             fresh = [past.report for past in rounds.past if past.report.number > number]
             if not fresh:

@@ -30,7 +30,7 @@ Record: TypeAlias = dict[str, Any]
 SECONDS = "seconds."
 """What the names of figures begin with that are not the same when the same run is made again."""
 
-_RECORD = "record"
+_RECORD, _COUNT = "record", "count"
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,6 +101,7 @@ class HistoryFile:
     def __init__(self, path: Path, run: str) -> None:
         self._path, self._run = path, run
         self._beside = path.with_name(f"{path.name}.npz")
+        self._count = 0
 
     def read(self) -> tuple[list[Record], Model]:
         """The records so far, and what the last round has left; nothing where the run has not begun.
@@ -120,8 +121,9 @@ class HistoryFile:
             return [], {}
         left = load_model(self._beside)
         last = left.pop(_RECORD, np.zeros(0, dtype=np.uint8)).tobytes()
+        self._count = number = int(left.pop(_COUNT, 0))
         try:
-            number, records = json.loads(last)["round"], [json.loads(line) for line in whole]
+            records = [json.loads(line) for line in whole]
             runs = {record["run"] for record in [*records, json.loads(last)]}
         except (ValueError, LookupError, TypeError) as error:
             raise self._foreign(f"a record cannot be read: {error}") from error
@@ -131,7 +133,7 @@ class HistoryFile:
             self._write(b"".join(whole) + last)
             records.append(json.loads(last))
         elif len(whole) != number or whole[-1] != last:
-            raise self._foreign(f"it has {len(whole)} lines, and {self._beside.name} is of round {number}")
+            raise self._foreign(f"it has {len(whole)} lines, and {self._beside.name} is of line {number}")
         elif lines != whole:
             self._write(b"".join(whole))
         return records, left
@@ -143,7 +145,9 @@ class HistoryFile:
             StorageError: it could not be written.
         """
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
-        save_model(self._beside, left | {_RECORD: np.frombuffer(line, dtype=np.uint8)})
+        self._count += 1
+        beside = {_RECORD: np.frombuffer(line, dtype=np.uint8), _COUNT: np.array(self._count)}
+        save_model(self._beside, left | beside)
         self._write(line, "ab")
         return record
 

@@ -8,7 +8,7 @@ sum (noise, `min_contributors`), both give the same model, bit for bit.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,8 @@ from fsl_async.server_rules import Arrays, OwnRule, RoundFacts
 from fsl_async.task import Task
 from parties.client.arguments import encoded_updates, wanted_rows
 from parties.client.blocking import BlockingClient
+from parties.compiling import watched
+from parties.compute import ComputeLane, ResultT
 from parties.outcome import Model, Retrieved
 from parties.server.round.own_rule import own_rule
 from parties.simulation.blocking import BlockingNetwork
@@ -61,6 +63,24 @@ class Ended:
     standing: Standing
 
 
+class _AtOnce(ComputeLane):
+    """Computes at once, where others are let go first elsewhere: an experiment's calls come one at a time.
+
+    None of them waits for a round, so none is watched for whether its wait can end.
+    """
+
+    threads = 1
+
+    async def run(self, work: Callable[[], ResultT]) -> ResultT:
+        """See `ComputeLane.run`."""
+        return watched(work)
+
+    async def run_all(self, work: Sequence[Callable[[], None]]) -> None:
+        """See `ComputeLane.run_all`."""
+        for piece in work:
+            watched(piece)
+
+
 class Secure:
     """A round through both servers, which begin where the last round has left them.
 
@@ -75,7 +95,7 @@ class Secure:
         rule = own_rule(task)
         apply = None if rule is None else _numbered(rule, number)
         self._before = before
-        self._network = BlockingNetwork(task, before.model, seed, state=before.state, apply=apply)
+        self._network = BlockingNetwork(task, before.model, seed, _AtOnce(), state=before.state, apply=apply)
         self._clients: dict[str, BlockingClient] = {}
         self._moved = Counter(up=0, down=0)
 
