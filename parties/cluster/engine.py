@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +33,9 @@ from parties.cluster.worker_pool import PooledWorker, WorkerPool
 from parties.compute import ComputeLane
 from parties.events import Observer
 from parties.outcome import Model
-from parties.server.round.engine import Answers, Asked, Engine, RoundStart, RoundSum, RoundWork
+from parties.server.round.engine import Engine, RoundStart, RoundSum, RoundWork
 from parties.server.round.records import RoundRecords
-from parties.server.round.retrieval import Answered, Passes, PassesInProcess, RetrievalBatcher, in_rows
+from parties.server.round.retrieval import Answered, Asked, Passes, PassesInProcess, RetrievalBatcher, in_rows
 from parties.status import EngineStatus, WorkerStatus
 
 SHARE_OF_MEMORY = 0.25
@@ -251,7 +252,7 @@ class ClusterEngine(Engine):
         self._current = ClusterSum(work, self._pool, self._lane, naming, self._pace, self._take_bytes)
         return self._current
 
-    def answers(self, start: RoundStart, model: Model, records: RoundRecords) -> Answers:
+    def answers(self, start: RoundStart, model: Model, records: RoundRecords) -> RetrievalBatcher[Any]:
         """See `Engine.answers`."""
         if not self._answering:
             return RetrievalBatcher(PassesInProcess(start.config, start.server, model, records, self._lane))

@@ -19,7 +19,7 @@ from fsl_async.wire.pieces import parts_of
 from fsl_async.wire.public_part import Layout
 from parties.server.clients.deposits import Deposit, assemble, check_seed, keep, session_trees
 from parties.server.replies import Reply, RequestRefusedError, ReserveMemory
-from parties.server.round.engine import Asked
+from parties.server.round.retrieval import Asked
 from parties.server.round.run import RoundRun
 from parties.server.rounds import FoundUnion
 from parties.server.sessions import Sessions

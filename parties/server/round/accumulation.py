@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import trio
 
@@ -21,7 +22,7 @@ from fsl_async.server.sums import CellMemory
 from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
 from parties.outcome import Model
-from parties.server.round.engine import Added, Answers, Engine, Fetch, RoundStart, RoundSum, RoundWork
+from parties.server.round.engine import Added, Engine, Fetch, RoundStart, RoundSum, RoundWork
 from parties.server.round.records import RoundRecords
 from parties.server.round.retrieval import PassesInProcess, RetrievalBatcher
 
@@ -192,6 +193,6 @@ class InProcess(Engine):
         most = at_once(start.config.shape, self._lane.threads)
         return Accumulator(make, work.fetch, self._lane, most, work.on_added, work.over)
 
-    def answers(self, start: RoundStart, model: Model, records: RoundRecords) -> Answers:
+    def answers(self, start: RoundStart, model: Model, records: RoundRecords) -> RetrievalBatcher[Any]:
         """See `Engine.answers`."""
         return RetrievalBatcher(PassesInProcess(start.config, start.server, model, records, self._lane))

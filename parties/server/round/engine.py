@@ -13,17 +13,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import trio
 
 from fsl_async.config import RoundConfig
 from fsl_async.server.aggregation import Aggregate, Submission
-from fsl_async.wire.public_part import Part
 from parties.events import Observer
 from parties.outcome import Model
 from parties.server.round.records import RoundRecords
-from parties.server.store_layout import RequestKey
+from parties.server.round.retrieval import RetrievalBatcher
 from parties.status import EngineStatus
 
 
@@ -121,48 +120,6 @@ class RoundSum(ABC):
         """Free the sum's memory: its share is formed, or the round is over; nothing is added any more."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A retrieval that is to be answered.
-
-    Attributes:
-        client: whose it is.
-        msk: this server's master seed.
-        request: the request that brought its trees; None where they are those of the client's session.
-        part: the digest of that request's public part; of a session, the digest of its trees.
-        trees: a session's trees, where they are at hand.
-    """
-
-    client: str
-    msk: bytes = field(repr=False)
-    request: RequestKey | None
-    part: bytes
-    trees: Part | None = field(default=None, repr=False)
-
-
-class Answers(ABC):
-    """The answers to one round's retrievals.
-
-    Attributes:
-        answered: how many queries have been answered, repeats included, since the server was started.
-    """
-
-    answered: int
-
-    @abstractmethod
-    async def answer(self, asked: Asked) -> memoryview:
-        """Wait for the answer to one retrieval.
-
-        Raises:
-            RequestRefusedError: the round has ended.
-            StorageError: the retrieval's trees cannot be read.
-        """
-
-    @abstractmethod
-    async def work(self) -> None:
-        """Answer queries until cancelled; those that still wait are refused then, because the round has ended."""
-
-
 class Engine(ABC):
     """Makes what computes the rounds of one server.
 
@@ -177,7 +134,7 @@ class Engine(ABC):
         """The sum of a round, at zero."""
 
     @abstractmethod
-    def answers(self, start: RoundStart, model: Model, records: RoundRecords) -> Answers:
+    def answers(self, start: RoundStart, model: Model, records: RoundRecords) -> RetrievalBatcher[Any]:
         """The answers to a round's retrievals.
 
         Args:

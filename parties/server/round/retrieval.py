@@ -19,8 +19,8 @@ from fsl_async.wire.public_part import Layout, Part
 from parties.compute import ComputeLane
 from parties.outcome import Model
 from parties.server.replies import RequestRefusedError
-from parties.server.round.engine import Answers, Asked
 from parties.server.round.records import RoundRecords
+from parties.server.store_layout import RequestKey
 
 QUERIES_PER_PASS = 16
 PASS_BYTES = 2**26
@@ -30,6 +30,25 @@ QueryT = TypeVar("QueryT")
 
 Answered: TypeAlias = memoryview | StorageError
 """An answer, or why the query's trees cannot be read."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A retrieval that is to be answered.
+
+    Attributes:
+        client: whose it is.
+        msk: this server's master seed.
+        request: the request that brought its trees; None where they are those of the client's session.
+        part: the digest of that request's public part; of a session, the digest of its trees.
+        trees: a session's trees, where they are at hand.
+    """
+
+    client: str
+    msk: bytes = field(repr=False)
+    request: RequestKey | None
+    part: bytes
+    trees: Part | None = field(default=None, repr=False)
 
 
 class Passes(ABC, Generic[QueryT]):
@@ -65,7 +84,7 @@ class _Waiting(Generic[QueryT]):
     answer: Answered | None = None
 
 
-class RetrievalBatcher(Answers, Generic[QueryT]):
+class RetrievalBatcher(Generic[QueryT]):
     """Answers one round's retrievals.
 
     Attributes:
@@ -78,7 +97,12 @@ class RetrievalBatcher(Answers, Generic[QueryT]):
         self._send, self._receive = trio.open_memory_channel[_Waiting[QueryT]](1024)
 
     async def answer(self, asked: Asked) -> memoryview:
-        """See `Answers.answer`."""
+        """Wait for the answer to one retrieval.
+
+        Raises:
+            RequestRefusedError: the round has ended.
+            StorageError: the retrieval's trees cannot be read.
+        """
         waiting = _Waiting(await self._passes.query(asked))
         try:
             await self._send.send(waiting)
@@ -92,7 +116,7 @@ class RetrievalBatcher(Answers, Generic[QueryT]):
         return waiting.answer
 
     async def work(self) -> None:
-        """See `Answers.work`."""
+        """Answer queries until cancelled; those that still wait are refused then, because the round has ended."""
         batch: list[_Waiting[QueryT]] = []
         size: int | None = None
         try:

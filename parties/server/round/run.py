@@ -30,10 +30,11 @@ from parties.outcome import RoundReport
 from parties.server.replies import RequestRefusedError
 from parties.server.round.aggregating import Aggregation
 from parties.server.round.assembly import RequestAssembly
-from parties.server.round.engine import Asked, RoundStart
+from parties.server.round.engine import RoundStart
 from parties.server.round.outbox import Outbox
 from parties.server.round.places import RoundQuota
 from parties.server.round.records import RoundRecords
+from parties.server.round.retrieval import Asked
 from parties.server.round.services import RoundServices
 from parties.server.round.serving import Serving
 from parties.server.round.waiting import Stopwatch, Timers, waiting_for

@@ -37,9 +37,10 @@ from parties.compute import ComputeLane
 from parties.deployment.blobs import blobs_owner, open_blobs
 from parties.deployment.compute import cluster_of
 from parties.identity.keys import Identity
-from parties.server.round.engine import Asked, RoundStart, RoundSum, RoundWork
+from parties.server.round.engine import RoundStart, RoundSum, RoundWork
 from parties.server.round.reading import ReadBack, StoredSubmission, SubmissionReader
 from parties.server.round.records import RoundRecords
+from parties.server.round.retrieval import Asked
 from parties.server.store_layout import RequestKey, part_name, round_prefix
 from parties.settings.host_file import HostFile
 from parties.settings.task_file import Deployment
