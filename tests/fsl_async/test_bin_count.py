@@ -20,7 +20,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.geometry import LEAST_BINS, bin_limits
 from fsl_async.kernels.rows.cuckoo import place
 from fsl_async.kernels.rows.permutation import Permutation
-from tests.support.cases import in_turn
+from tests.support.cases import in_turn, often
 
 
 @pytest.mark.parametrize(
@@ -34,19 +34,20 @@ def test_scale_is_the_cited_fit() -> None:
     assert [round(scale(2**power), 3) for power in (10, 15, 20)] == [1.275, 1.296, 1.317]
 
 
-def test_no_client_refuses_what_servers_choose_for_up_to_2_20_rows() -> None:
+@pytest.mark.parametrize("selections", often(1, [2**14, 2**20]))
+def test_no_client_refuses_what_servers_choose(selections: int) -> None:
     """Neither number falls in a line of the table, so one selection's b covers all whose least is not above it."""
     first, most = 1, 2**32
-    while first <= 2**20:
+    while first <= selections:
         bins = bins_per_segment(first, 2**32)
         assert bins <= most, first  # and so is every smaller b since the selection with that limit
         end, each = next(line for line in LEAST_BINS if first <= line[0])
-        last = min(end, 2**20, bins * 100 // each)
+        last = min(end, selections, bins * 100 // each)
         assert bin_limits(Sparse("a", rows=2**32, select=last))[0] <= bins, (first, last)
         most = bin_limits(Sparse("a", rows=2**32, select=first))[1]
         assert first <= last
         first = last + 1
-    assert bins_per_segment(2**20, 2**32) <= most
+    assert bins_per_segment(selections, 2**32) <= most
 
 
 @in_turn("select", [1, 3, 4, 40, 300, 5000])
@@ -173,7 +174,7 @@ def failures(select: int, bins: int, rows: int, draws: int) -> float:
         (4, 2, 4096, 1),  # four rows: the first term is the whole bound, and exact
         pytest.param(5, 2, 4096, 2, marks=pytest.mark.slow),
         pytest.param(8, 4, 4096, 2, marks=pytest.mark.slow),
-        (16, 7, 4096, 5),
+        pytest.param(16, 7, 4096, 5, marks=pytest.mark.slow),
         pytest.param(24, 11, 4096, 10, marks=pytest.mark.slow),
         (16, 7, 60, math.inf),  # few rows: drawing without replacement spreads them out
     ],

@@ -1,4 +1,4 @@
-"""Private retrieval and secure aggregation against plain indexing and addition, on hundreds of random tasks.
+"""Private retrieval and secure aggregation against plain indexing and addition, on a hundred random tasks.
 
 The primitives are driven without channels; `test_end_to_end` does the same with whole parties. A failure's seed is in
 the test's name.
@@ -13,7 +13,7 @@ from tests.support.cases import in_turn
 from tests.support.rounds import Draw, Plaintext, Round, add, in_bytes
 
 SECURITIES = ("verified", "semi-honest")
-SEEDS = 34
+SEEDS = 17
 
 
 @pytest.fixture(params=SECURITIES)

@@ -476,8 +476,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-@pytest.mark.parametrize("command", ["backup", "restore"])
+@pytest.mark.parametrize(("command", "name"), [("backup", "SIGTERM"), ("restore", "SIGHUP")])
 def test_a_signal_on_the_way_leaves_nothing(command, name, stopped, run):
     """Else a whole copy stays in a hidden file, with all secrets."""
     if command == "restore":

@@ -206,6 +206,7 @@ def test_whoever_does_not_belong_is_turned_away_and_the_round_goes_on(hosts, sta
     assert [server.ended()[0] for server in servers] == [ExitCode.OK, ExitCode.OK]
 
 
+@pytest.mark.slow
 def test_servers_with_unequal_models_both_end_and_say_so(hosts, start):
     np.savez(hosts["s1"] / "model.npz", items=np.ones(ITEMS, np.float32), head=np.ones(HEAD, np.float32))
     servers = [start(hosts[name], "serve", f"{name}.toml", "--format", "json") for name in ("s0", "s1")]

@@ -174,9 +174,10 @@ def test_a_server_is_stopped_and_goes_on_where_it_was(folder, serve):
         (folder / "now-0.npz").unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("patience", "signals", "code"),
-    [("0.5", 1, ExitCode.OK), pytest.param("600", 2, ExitCode.INTERRUPTED, marks=pytest.mark.slow)],
+    [("0.5", 1, ExitCode.OK), ("600", 2, ExitCode.INTERRUPTED)],
 )
 def test_a_round_that_cannot_end_is_parked_after_a_while_or_at_a_second_sigterm(folder, serve, patience, signals, code):
     """S1 hangs when S0's round closes: S0 waits for it, but not for ever, and not if it is told twice."""
@@ -229,11 +230,8 @@ def test_a_round_that_is_on_its_way_to_its_sum_is_finished_first(folder, serve):
         np.testing.assert_array_equal(array, expected(1)[block], err_msg=block)
 
 
-@pytest.mark.parametrize(
-    "killed",
-    [pytest.param([0], marks=pytest.mark.slow), pytest.param([1], marks=pytest.mark.slow), [0, 1]],
-    ids=["S0", "S1", "both"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [[0], [1], [0, 1]], ids=["S0", "S1", "both"])
 def test_a_server_that_was_killed_is_started_by_the_same_command_and_resumes(folder, serve, killed):
     """One client's submission is acknowledged before; with the other one's, which comes after, the sum is whole."""
     servers = [serve(folder, f"S{server}.toml") for server in (0, 1)]
@@ -290,9 +288,14 @@ def test_a_client_that_is_revoked_while_the_server_runs_is_refused_and_the_rest_
 
 
 def test_a_reload_says_what_has_changed_and_what_waits_for_the_next_start(folder, serve):
-    """A louder log says so in its new voice, a quieter one in its old; a file that cannot be read changes nothing."""
-    server = serve(folder, "S0.toml", FSL_ASYNC_LOG_FORMAT="json")
-    server.says("listens at")
+    """A louder log says so in its new voice, a quieter one in its old; a file that cannot be read changes nothing.
+
+    A store in memory is shouted about, and a supervisor that is not there stops nobody.
+    """
+    environment = {"FSL_ASYNC_STORE": "memory", "NOTIFY_SOCKET": "@nobody-listens-here", "FSL_ASYNC_LOG_FORMAT": "json"}
+    server = serve(folder, "S0.toml", **environment)
+    assert '"level": "warning"' in server.says("THE STORE IS IN MEMORY")
+    server.says("NOTIFY_SOCKET cannot be told")
     text = (folder / "S0.toml").read_text()
 
     def reload(file: str, *said: str) -> None:
@@ -346,14 +349,6 @@ def test_a_server_alone_is_ready_for_its_supervisor_and_operator_and_stops_at_on
     assert "stopped: no round is open" in words
     assert time.monotonic() - started < 60, "it waits for nothing"
     assert not token.exists()
-
-
-def test_a_store_in_memory_is_shouted_about_and_a_supervisor_that_is_not_there_stops_nobody(folder, serve):
-    server = serve(folder, "S0.toml", FSL_ASYNC_STORE="memory", NOTIFY_SOCKET="@nobody-listens-here")
-    assert '"level": "warning"' in server.says("THE STORE IS IN MEMORY")
-    server.says("NOTIFY_SOCKET cannot be told")
-    server.signalled(signal.SIGTERM)
-    assert server.ended()[0] == ExitCode.OK
 
 
 # ---- not at all
