@@ -55,9 +55,9 @@ def test_the_tests_among_the_examples_pass_under_pytest(tmp_path):
     assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE)
 
 
-@in_turn("name", names("*.py"))
-def test_an_example_is_short_and_says_what_it_shows(name):
-    lines = [line for line in (EXAMPLES / name).read_text().splitlines() if line.strip()]
+@in_turn("path", sorted([*EXAMPLES.glob("*.py"), *EXAMPLES.glob("sealed_bids/*.py")]))
+def test_an_example_is_short_and_says_what_it_shows(path):
+    lines = [line for line in path.read_text().splitlines() if line.strip()]
     assert lines[0].startswith('"""')
     assert len(lines) <= LONGEST
 
@@ -77,13 +77,6 @@ def test_a_protocol_of_one_s_own_runs_and_passes_its_tests(command, folder):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^(64 passed|sold to ann for 30)", done.stdout, re.MULTILINE)
-
-
-@pytest.mark.parametrize("path", sorted((EXAMPLES / "sealed_bids").glob("*.py")), ids=lambda path: path.name)
-def test_each_of_its_files_is_short_and_says_what_it_shows(path):
-    lines = [line for line in path.read_text().splitlines() if line.strip()]
-    assert lines[0].startswith('"""')
-    assert len(lines) <= LONGEST
 
 
 # ---- the README

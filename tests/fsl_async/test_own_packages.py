@@ -100,17 +100,21 @@ def test_what_the_message_advises_works(project):
     assert (done.returncode, done.stdout) == (0, "the project\n"), done.stderr
 
 
-@pytest.mark.parametrize("command", [["-m", "pytest"], ["-P", "-m", "pytest"]])
-def test_the_tests_of_such_a_project_run_where_fsl_async_is_merely_installed(project, command):
+def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *options, "-m", "pytest", "-q", "-p", "fsl_async.pytest_plugin", "test_mine.py"]
+    environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("options", [[], ["-P"]])
+def test_the_tests_of_such_a_project_run_where_fsl_async_is_merely_installed(project, options):
     """pytest loads the plugin of every installed distribution before the project's root is searched, or after."""
     folder = project("parties", "transport")
     (folder / "conftest.py").write_text(f"import sys; sys.path.insert(0, {str(folder)!r})")
     (folder / "test_mine.py").write_text(
         "import parties, transport\n\ndef test_mine():\n    assert parties.mine == transport.mine == 'the project'\n"
     )
-    command = [sys.executable, *command, "-q", "-p", "fsl_async.pytest_plugin", "test_mine.py"]
-    environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    done = run_pytest(folder, *options)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -120,10 +124,7 @@ def test_a_world_in_such_a_project_says_what_hides_it(project):
         "async def make(fsl_world):\n    async with fsl_world(None, {}):\n        pass\n\n"
         "def test_mine(fsl_world):\n    import trio\n    trio.run(make, fsl_world)\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "fsl_async.pytest_plugin", "test_mine.py"]
-    environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
-    assert "ImportError: fsl-async needs its own package `parties`" in done.stdout
+    assert "ImportError: fsl-async needs its own package `parties`" in run_pytest(folder).stdout
 
 
 def test_both_import_paths_give_the_same_names():

@@ -1,14 +1,9 @@
 """Deployed for real: docs/files.md, word for word, with every party a process of its own."""
 
-import json
-import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,54 +18,17 @@ from parties.identity.keys import PublicIdentity
 from parties.settings.party_file import ServerFile
 from parties.settings.task_file import Deployment
 from parties.settings.writing import free_addresses, to_toml
-from tests import ROOT
 from tests.support import guide
+from tests.support.serving import Process, processes
 from tests.support.shop import TASK, deploy, model
 
-ENDS_WITHIN = 120  # seconds for a process; a hang, not slowness, is what this is to end
 ITEMS, HEAD = (1000, 4), (3,)
 
 
-class Process:
-    """A `python -m parties` in a folder; killed at the end of the test if it still runs."""
-
-    def __init__(self, folder: Path, *words: str) -> None:
-        self.child = subprocess.Popen(
-            [sys.executable, "-m", "parties", *words],
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def wait_for_line(self, pattern: str) -> str:
-        """Read stderr up to a line that matches."""
-        assert self.child.stderr is not None
-        for line in self.child.stderr:
-            if re.search(pattern, line):
-                return line
-        pytest.fail(f"ended with {self.child.wait()} before it said {pattern!r}")
-
-    def ended(self) -> tuple[int, str, str]:
-        """Its exit code, and all that it has said."""
-        out, error = self.child.communicate(timeout=ENDS_WITHIN)
-        return self.child.returncode, out, error
-
-
 @pytest.fixture
-def start() -> Iterator[type[Process]]:
-    """Starts processes that do not outlive the test."""
-    started: list[Process] = []
-
-    def begin(folder: Path, *words: str) -> Process:
-        started.append(Process(folder, *words))
-        return started[-1]
-
-    yield begin
-    for process in started:
-        process.child.kill()
-        process.child.communicate()
+def start():
+    with processes() as start:
+        yield start
 
 
 @pytest.fixture
@@ -122,9 +80,9 @@ def hosts(tmp_path, command) -> dict[str, Path]:
 
 
 def serving(start, hosts: dict[str, Path]) -> list[Process]:
-    servers = [start(hosts[name], "serve", f"{name}.toml", "--format", "json") for name in ("s0", "s1")]
+    servers = [start(hosts[name], "serve", f"{name}.toml") for name in ("s0", "s1")]
     for server in servers:
-        server.wait_for_line("listens at")
+        server.says("listens at")
     return servers
 
 
@@ -139,21 +97,17 @@ def test_the_guide_to_two_hosts_works_as_it_is_written(hosts, start, command):
     np.testing.assert_array_equal(load_model(hosts["alice"] / "rows.npz")["values"], np.zeros((2, 4), np.float32))
 
     (submit,) = [words[1:] for words, _ in guide.commands() if words[1] == "submit"]
-    clients = {
-        name: start(hosts[name], *[word.replace("alice", name) for word in submit], "--format", "json")
-        for name in ("alice", "bob")
-    }
+    clients = {name: start(hosts[name], *[word.replace("alice", name) for word in submit]) for name in ("alice", "bob")}
     for name, client in clients.items():
-        code, out, error = client.ended()
+        code, envelope, error = client.ended()
         assert code == ExitCode.OK, error
-        envelope = json.loads(out)
         assert (envelope["version"], envelope["command"]) == (1, "submit"), name
         assert envelope["result"]["counted"]
         assert envelope["result"]["participants"] == 2
     for number, server in enumerate(servers):
-        code, out, error = server.ended()
+        code, said, error = server.ended()
         assert code == ExitCode.OK, error
-        result = json.loads(out)["result"]
+        result = said["result"]
         assert result.pop("state").startswith("resting after round 1")
         assert result == {"server": number, "rounds_done": 1, "rounds_aborted": 0, "ending": "rounds-over"}
         assert '"event": "round done"' in error
@@ -209,22 +163,21 @@ def test_whoever_does_not_belong_is_turned_away_and_the_round_goes_on(hosts, sta
 @pytest.mark.slow
 def test_servers_with_unequal_models_both_end_and_say_so(hosts, start):
     np.savez(hosts["s1"] / "model.npz", items=np.ones(ITEMS, np.float32), head=np.ones(HEAD, np.float32))
-    servers = [start(hosts[name], "serve", f"{name}.toml", "--format", "json") for name in ("s0", "s1")]
+    servers = [start(hosts[name], "serve", f"{name}.toml") for name in ("s0", "s1")]
     for server in servers:
-        code, out, error = server.ended()
-        assert code == ExitCode.PEER, error
-        assert json.loads(out)["error"]["code"] == ExitCode.PEER
-        assert "holds another model" in json.loads(out)["error"]["message"]
+        code, said, error = server.ended()
+        assert code == said["error"]["code"] == ExitCode.PEER, error
+        assert "holds another model" in said["error"]["message"]
         assert "Traceback" not in error
 
 
 def test_an_interrupted_server_ends_with_130(hosts, start):
-    server = start(hosts["s0"], "serve", "s0.toml", "--format", "json")
-    server.wait_for_line("listens at")
+    server = start(hosts["s0"], "serve", "s0.toml")
+    server.says("listens at")
     server.child.send_signal(signal.SIGINT)
-    code, out, error = server.ended()
+    code, said, error = server.ended()
     assert code == ExitCode.INTERRUPTED == 130
-    assert json.loads(out)["error"]["kind"] == "KeyboardInterrupt"
+    assert said["error"]["kind"] == "KeyboardInterrupt"
     assert "Traceback" not in error
 
 

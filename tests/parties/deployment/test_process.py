@@ -1,15 +1,9 @@
 """`fsl-async serve` as a process: its signals, its files, and the ways in which it does not start."""
 
-import json
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,61 +15,18 @@ from parties.commands.report import ExitCode
 from parties.files.models import checkpoints, load_model
 from parties.settings.lists import revoke_client
 from parties.settings.writing import free_addresses
-from tests import ROOT
+from tests.support.serving import ENDS_WITHIN, processes
 from tests.support.shop import HEAD, ROWS, WIDTH, Basket, deploy, model, write_servers
 from transport import RefusedError
 
-ENDS_WITHIN = 180  # seconds for a process that may have to compile; what this is to end is a hang
 NAMES = ("anna", "ben")
 
 
-class Serving:
-    """One `fsl-async serve`, with all that it says on stderr."""
-
-    def __init__(self, folder: Path, *words: str, **environment: str) -> None:
-        self.heard: list[str] = []
-        self.child = subprocess.Popen(
-            [sys.executable, "-m", "parties", "serve", *words, "--format", "json"],
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.watchdog = threading.Timer(ENDS_WITHIN, self.child.kill)
-        self.watchdog.start()
-
-    def says(self, pattern: str) -> str:
-        """Read up to a line that matches."""
-        assert self.child.stderr is not None
-        for line in self.child.stderr:
-            self.heard.append(line)
-            if re.search(pattern, line):
-                return line
-        pytest.fail(f"ended with {self.child.wait()} before it said {pattern!r}: {''.join(self.heard)}")
-
-    def signalled(self, number: int) -> None:
-        self.child.send_signal(number)
-
-    def ended(self) -> tuple[int, dict, str]:
-        """Its exit code, its JSON object, and all that it has said."""
-        out, error = self.child.communicate(timeout=ENDS_WITHIN)
-        return self.child.returncode, json.loads(out) if out else {}, "".join(self.heard) + error
-
-
 @pytest.fixture
-def serve() -> Iterator[type[Serving]]:
-    started: list[Serving] = []
-
-    def begin(folder: Path, *words: str, **environment: str) -> Serving:
-        started.append(Serving(folder, *words, **environment))
-        return started[-1]
-
-    yield begin
-    for serving in started:
-        serving.watchdog.cancel()
-        serving.child.kill()
-        serving.child.communicate()
+def serve():
+    """Starts `fsl-async serve` in a folder."""
+    with processes() as start:
+        yield lambda folder, *words, **options: start(folder, "serve", *words, **options)
 
 
 @pytest.fixture
@@ -159,7 +110,7 @@ def test_a_server_is_stopped_and_goes_on_where_it_was(folder, serve):
             server.says('"event": "round opened"')
             assert_little_is_held_of_the_compiler(server.child.pid)
         for server in servers:
-            server.signalled(signal.SIGTERM)
+            server.child.send_signal(signal.SIGTERM)
         for number, server in enumerate(servers):
             code, said, words = server.ended()
             assert code == ExitCode.OK
@@ -175,21 +126,18 @@ def test_a_server_is_stopped_and_goes_on_where_it_was(folder, serve):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("patience", "signals", "code"),
-    [("0.5", 1, ExitCode.OK), ("600", 2, ExitCode.INTERRUPTED)],
-)
+@pytest.mark.parametrize(("patience", "signals", "code"), [("0.5", 1, ExitCode.OK), ("600", 2, ExitCode.INTERRUPTED)])
 def test_a_round_that_cannot_end_is_parked_after_a_while_or_at_a_second_sigterm(folder, serve, patience, signals, code):
     """S1 hangs when S0's round closes: S0 waits for it, but not for ever, and not if it is told twice."""
     environment = {"FSL_ASYNC_ROUNDS_SECONDS": "2"}
     servers = [serve(folder, f"S{server}.toml", "--stop-seconds", patience, **environment) for server in (0, 1)]
     servers[0].says('"event": "round opened"')
-    servers[1].signalled(signal.SIGSTOP)
+    servers[1].child.send_signal(signal.SIGSTOP)
     servers[0].says('"event": "round moved".*"state": "Closed"')
-    servers[0].signalled(signal.SIGTERM)
+    servers[0].child.send_signal(signal.SIGTERM)
     servers[0].says("asked to stop")
     if signals == 2:
-        servers[0].signalled(signal.SIGTERM)
+        servers[0].child.send_signal(signal.SIGTERM)
     ended, said, words = servers[0].ended()
     assert ended == code
     if code == ExitCode.OK:
@@ -212,10 +160,10 @@ def test_a_round_that_is_on_its_way_to_its_sum_is_finished_first(folder, serve):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(submit, "ben")
             await trio.to_thread.run_sync(servers[0].says, '"event": "round moved"')  # to Closed, or on from there
-            servers[1].signalled(signal.SIGSTOP)
-            servers[0].signalled(signal.SIGTERM)
+            servers[1].child.send_signal(signal.SIGSTOP)
+            servers[0].child.send_signal(signal.SIGTERM)
             await trio.to_thread.run_sync(servers[0].says, "asked to stop")
-            servers[1].signalled(signal.SIGCONT)
+            servers[1].child.send_signal(signal.SIGCONT)
 
     trio.run(both)
     code, said, words = servers[0].ended()
@@ -244,7 +192,7 @@ def test_a_server_that_was_killed_is_started_by_the_same_command_and_resumes(fol
 
     trio.run(first)
     for number in killed:
-        servers[number].signalled(signal.SIGKILL)
+        servers[number].child.send_signal(signal.SIGKILL)
         assert servers[number].ended()[0] == -signal.SIGKILL
     for number in killed:
         servers[number] = serve(folder, f"S{number}.toml")
@@ -254,7 +202,7 @@ def test_a_server_that_was_killed_is_started_by_the_same_command_and_resumes(fol
     for number, server in enumerate(servers):
         server.says('"event": "round done".*"counted": 2, "not_counted": 0')
         server.says('"event": "round opened"')
-        server.signalled(signal.SIGTERM)
+        server.child.send_signal(signal.SIGTERM)
         assert server.ended()[0] == ExitCode.OK
         for block, array in load_model(folder / f"now-{number}.npz").items():
             np.testing.assert_array_equal(array, expected(1)[block], err_msg=block)
@@ -273,16 +221,16 @@ def test_a_client_that_is_revoked_while_the_server_runs_is_refused_and_the_rest_
     (folder / "S0.toml").write_text((folder / "S0.toml").read_text().replace("clients = 2", "clients = 3") + "[log]\n")
     revoke_client(folder / "clients.toml", "anna")
     for server in servers:
-        server.signalled(signal.SIGHUP)
+        server.child.send_signal(signal.SIGHUP)
         server.says('"event": "client revoked".*"client": "anna"')
     with pytest.raises(RefusedError, match="of 'anna' was revoked at"):
         trio.run(meet, "anna")
     trio.run(meet, "ben")
     (folder / "clients.toml").write_text("[[clients")
-    servers[0].signalled(signal.SIGHUP)
+    servers[0].child.send_signal(signal.SIGHUP)
     servers[0].says("is not TOML.*the file as read before stays in force")
     trio.run(meet, "ben")
-    servers[0].signalled(signal.SIGTERM)
+    servers[0].child.send_signal(signal.SIGTERM)
     _, _, words = servers[0].ended()
     assert "changes of rounds.clients take effect when the server is started again" in words
 
@@ -300,7 +248,7 @@ def test_a_reload_says_what_has_changed_and_what_waits_for_the_next_start(folder
 
     def reload(file: str, *said: str) -> None:
         (folder / "S0.toml").write_text(file)
-        server.signalled(signal.SIGHUP)
+        server.child.send_signal(signal.SIGHUP)
         for words in said:
             server.says(words)
 
@@ -314,7 +262,7 @@ def test_a_reload_says_what_has_changed_and_what_waits_for_the_next_start(folder
     )
     reload("server = nothing", "is not TOML.*the file as read at the start stays in force")
     reload(text + '[log]\nlevel = "error"\n', "log.level is error now, and was debug")
-    server.signalled(signal.SIGTERM)
+    server.child.send_signal(signal.SIGTERM)
     code, _, words = server.ended()
     assert code == ExitCode.OK
     assert "asked to stop" not in words.split("and was debug")[1]
@@ -341,7 +289,7 @@ def test_a_server_alone_is_ready_for_its_supervisor_and_operator_and_stops_at_on
         limits = Path(f"/proc/{server.child.pid}/limits").read_text()
         assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
         started = time.monotonic()
-        server.signalled(signal.SIGTERM)
+        server.child.send_signal(signal.SIGTERM)
         assert supervisor.recv(100) == b"STOPPING=1"
         code, said, words = server.ended()
     assert (code, said["result"]["ending"]) == (ExitCode.OK, "stopped")
@@ -426,18 +374,10 @@ main()
 """
 
 
-def test_a_server_that_waits_for_room_can_be_stopped(folder):
-    words = [sys.executable, "-c", ON_A_FULL_DISK, "serve", "S0.toml"]
-    child = subprocess.Popen(
-        words, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
-    )
-    watchdog = threading.Timer(ENDS_WITHIN, child.kill)
-    watchdog.start()
-    assert child.stderr is not None
-    while "the server waits, and then starts" not in (line := child.stderr.readline()):
-        assert line, "it has ended"
+def test_a_server_that_waits_for_room_can_be_stopped(folder, serve):
+    server = serve(folder, "S0.toml", program=("-c", ON_A_FULL_DISK))
+    server.says("the server waits, and then starts")
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGHUP):  # in whatever order they are heard
-        child.send_signal(number)
-    _, error = child.communicate(timeout=ENDS_WITHIN)
-    watchdog.cancel()
-    assert child.returncode == ExitCode.INTERRUPTED, error
+        server.child.send_signal(number)
+    code, _, words = server.ended()
+    assert code == ExitCode.INTERRUPTED, words

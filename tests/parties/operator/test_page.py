@@ -411,26 +411,21 @@ WORST = {
 """By scene, what plays it, what stands above all else, and how the steps of the round look."""
 
 SCENES = {
+    "long names": play_long_names,
+    "peer gone": play_peer_gone,
     "days ago": play_days_ago,
     "before": play_nothing,
     "first round": play_first_round,
     "collect": play_day,
     "compute": play_compute,
     "after": play_after,
-    "long names": play_long_names,
-    "peer gone": play_peer_gone,
     "disk full": play_disk_full,
     "not ready": play_not_ready,
 }
 SIZES = [(1180, "light"), (768, "dark"), (360, "light"), (360, "dark")]
 
 
-THOROUGH = ("before", "days ago", "first round", "after", "disk full", "not ready")
-
-
-@pytest.mark.parametrize(
-    "scene", [pytest.param(name, marks=[pytest.mark.slow] if name in THOROUGH else []) for name in SCENES]
-)
+@pytest.mark.parametrize("scene", often(2, list(SCENES)))
 async def test_it_fits_the_screen_and_can_be_read(window, stage, tmp_path, scene):
     SCENES[scene](stage)
     for width, scheme in SIZES:

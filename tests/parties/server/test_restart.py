@@ -184,7 +184,7 @@ async def commits_of(seed: int, task: Task, retrieve: bool) -> list[tuple[int, i
 @pytest.mark.parametrize(
     ("index", "selection", "retrieve", "more", "every"),
     [
-        (1, "adaptive", True, {}, 5),
+        (1, "adaptive", True, {}, 9),
         pytest.param(1, "adaptive", True, {}, FEW, marks=pytest.mark.slow),
         pytest.param(0, "adaptive", True, {}, FEW, marks=pytest.mark.slow),
         pytest.param(0, "fixed", False, {}, FEW, marks=pytest.mark.slow),

@@ -37,7 +37,7 @@ def test_valid_examples_are_read(name: str) -> None:
         assert len(sample) <= PARSERS[name].longest
 
 
-@pytest.mark.parametrize("part", [4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("part", [8, pytest.param(1, marks=pytest.mark.slow)])
 @in_turn("name", NAMES)
 def test_hostile_bytes_are_refused_as_they_may(part: int, name: str) -> None:
     parser = PARSERS[name]
