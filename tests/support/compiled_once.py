@@ -9,11 +9,7 @@ from numba.core.dispatcher import Dispatcher
 
 
 def compile_each_kernel_once() -> None:
-    """From now on this process holds a kernel's lock while it compiles it.
-
-    The compiler's own lock is taken first. So one thread holds the kernels' locks of a process, and asks for them in
-    the order in which kernels call each other.
-    """
+    """From now on this process holds a kernel's lock while it compiles it; the compiler's own one is taken first."""
     compile_here, held = Dispatcher.compile, set[Path]()
 
     def compile_once(self: Any, signature: Any) -> Any:
