@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,12 @@ async def submit(folder: Path, name: str) -> None:
         await client.submit({"items": ([3, 14], np.full((2, 4), CLIENTS[name]))})
 
 
+async def stop(process: trio.Process) -> None:
+    """A worker leaves the cluster before it ends, which takes a moment."""
+    process.terminate()
+    await process.wait()
+
+
 async def main() -> None:
     """All on one host, where S0's blobs are a folder; workers on other hosts read them from an object store."""
     with tempfile.TemporaryDirectory() as name:
@@ -36,7 +43,8 @@ async def main() -> None:
         s0, s1 = [Server(await server_setup(folder / f"S{number}.toml")) for number in (0, 1)]
         async with trio.open_nursery() as cluster:
             for role in ("scheduler", "worker", "worker"):
-                cluster.start_soon(trio.run_process, [sys.executable, "-m", "parties", role, folder / "S0.toml"])
+                command = [sys.executable, "-m", "parties", role, folder / "S0.toml"]
+                cluster.start_soon(partial(trio.run_process, command, deliver_cancel=stop))
             async with trio.open_nursery() as servers:
                 for server in (s0, s1):
                     await servers.start(server.run)

@@ -275,7 +275,15 @@ async def _run(file: Path, role: str, *, task_status: trio.TaskStatus[trio.Proce
     """Run a process of the cluster until cancelled, or until it is killed."""
     command = [sys.executable, "-m", "parties", role, str(file)]
     with (file.parent / f"{role}.log").open("ab") as log:
-        await trio.run_process(command, stdout=log, stderr=log, check=False, task_status=task_status)
+        await trio.run_process(
+            command, stdout=log, stderr=log, check=False, deliver_cancel=_stop, task_status=task_status
+        )
+
+
+async def _stop(process: trio.Process) -> None:
+    """It may take more than the few seconds after which a process would be killed."""
+    process.terminate()
+    await process.wait()
 
 
 async def _put(case: Case, blobs: Blobs) -> tuple[dict[str, StoredSubmission], tuple[Asked, ...]]:
