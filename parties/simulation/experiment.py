@@ -36,6 +36,7 @@ from fsl_async.digests import Domain, digest
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.server.rules import describe_state
 from fsl_async.task import Task
+from parties.client.arguments import wanted_rows
 from parties.outcome import Model, Retrieved
 from parties.server.stored_arrays import keyed, under
 from parties.simulation.history import SECONDS, History, HistoryFile, Record, figures
@@ -187,16 +188,19 @@ class _Experiment:
         names = [name for name in self._selected(number, waiting) if name not in waiting]
         record: Record = {"round": number, "selected": len(names)}
         with closing(self._way(number)) as way:
-            part = _Round(way, executor, record)
+            part = _Round(self._task, way, executor, record)
+            turns = {name: self._turn(number, name) for name in names}
+            if self._task.alignment == "union" and not part.unite(
+                {name: (self._clients[name][0], turn) for name, turn in turns.items()}, waiting
+            ):
+                names, waiting = [], {}
             for name, update in waiting.items():
                 part.submit(name, update)
             training: deque[tuple[str, Turn, Future[_Trained]]] = deque()
             for name in names:
-                kept = {key: array.copy() for key, array in self._states.get(name, {}).items()}
-                turn = Turn(number, self._draw(number, name), kept)
-                started = part.start(name, self._clients[name], turn)
+                started = part.start(name, self._clients[name], turns[name])
                 if started is not None:
-                    training.append((name, turn, started))
+                    training.append((name, turns[name], started))
                 while len(training) >= concurrency:
                     self._take(part, *training.popleft())
             while training:
@@ -251,6 +255,10 @@ class _Experiment:
                 rows = left.get(f"late/{name}/{block}/rows")
                 self._late.setdefault(unquote(name), {})[block] = array if rows is None else (rows, array)
 
+    def _turn(self, number: int, name: str) -> Turn:
+        kept = {key: array.copy() for key, array in self._states.get(name, {}).items()}
+        return Turn(number, self._draw(number, name), kept)
+
     def _take(self, part: _Round, name: str, turn: Turn, started: Future[_Trained]) -> None:
         """What training has come to, in the order in which it began."""
         trained = part.trained(name, started)
@@ -300,14 +308,39 @@ class _Trained:
 class _Round:
     """What is done in one round, and what went wrong."""
 
-    def __init__(self, way: Secure | Clear, executor: Executor | None, record: Record) -> None:
+    def __init__(self, task: Task, way: Secure | Clear, executor: Executor | None, record: Record) -> None:
+        self._task = task
         self._way, self._executor, self._record = way, executor, record
         self._failed: dict[str, str] = {}
         self._metrics: dict[str, Mapping[str, float]] = {}
+        self._wanted: dict[str, Wanted] = {}
+        self._no_union = ""
+
+    def unite(
+        self, clients: Mapping[str, tuple[Wanted | Callable[[Turn], Wanted], Turn]], waiting: Mapping[str, Any]
+    ) -> bool:
+        """Find the union of all rows that are to be retrieved; without one, those that wait have failed, too."""
+        for name, (wanted, turn) in clients.items():
+            try:
+                self._wanted[name] = wanted(turn) if callable(wanted) else wanted
+                wanted_rows(self._task, self._wanted[name])
+            except Exception as error:
+                self._wanted.pop(name, None)
+                self._fail(name, error)
+        try:
+            with _timed(self._record, "unite"):
+                self._way.unite(self._wanted)
+        except FslError as error:
+            self._no_union = str(error)
+            self._failed |= dict.fromkeys(waiting, self._no_union)
+        return not self._no_union
 
     def start(self, name: str, client: Client, turn: Turn) -> Future[_Trained] | None:
         """Retrieve, and begin to train; None where the client cannot."""
         wanted, train = client
+        if name in self._failed:
+            return None
+        wanted = self._wanted.get(name, wanted)
         try:
             with _timed(self._record, "retrieve"):
                 rows = wanted(turn) if callable(wanted) else wanted
@@ -349,7 +382,7 @@ class _Round:
         return {
             "counted": len(ended.counted),
             "failed": self._failed | dict(ended.excluded),
-            "aborted": ended.aborted,
+            "aborted": self._no_union or ended.aborted,
             "bytes_up": ended.bytes_up,
             "bytes_down": ended.bytes_down,
             **_means("clients.", [self._metrics[name] for name in ended.counted]),
@@ -392,10 +425,10 @@ def _check(
     late: float,
     concurrency: int,
 ) -> None:
-    if task.protocol != "ssa" or task.alignment != "all" or task.draws:
+    if task.protocol != "ssa" or task.draws:
         raise MisuseError(
             "an experiment has rounds of retrievals and submissions, and selects clients itself: "
-            'protocol="ssa" and alignment="all" expected, and no sample; say select= in place of it'
+            'protocol="ssa" expected, and no sample; say select= in place of it'
         )
     least = select if isinstance(select, int) else len(clients)
     if least > len(clients) or least < task.quorum or rounds < 1 or concurrency < 1:

@@ -99,6 +99,17 @@ class Secure:
         self._clients: dict[str, BlockingClient] = {}
         self._moved = Counter(up=0, down=0)
 
+    def unite(self, wanted: Mapping[str, Mapping[str, Any]]) -> None:
+        """Find the union of all clients' rows; the round then works on those alone.
+
+        Args:
+            wanted: by client, what it is going to retrieve.
+        """
+        for name, rows in wanted.items():
+            self._client(name).unite({block: each for block, each in rows.items() if each is not ...})
+            self._leave(name)
+        self._network.finish_union()
+
     def retrieve(self, name: str, wanted: Mapping[str, Any]) -> Retrieved:
         """What a client gets of the model."""
         return self._client(name).retrieve(wanted)
@@ -151,8 +162,20 @@ class Clear:
             block.name: np.zeros(block.rows, dtype=np.int32) for _, block in task.sparse_blocks()
         }
         self._retrieved: dict[str, Mapping[int, Any]] = {}
+        self._union: dict[int, Any] = {index: ... for index, _ in task.sparse_blocks()}
         self._counted: list[str] = []
         self._moved: Counter[str] = Counter()
+
+    def unite(self, wanted: Mapping[str, Mapping[str, Any]]) -> None:
+        """See `Secure.unite`."""
+        if len(wanted) < self._task.quorum:
+            raise FslError(f"{len(wanted)} clients have rows, and a union needs {self._task.quorum} clients")
+        found = [wanted_rows(self._task, rows)[0] for rows in wanted.values()]
+        none = np.zeros(0, dtype=np.uint32)
+        self._union = {
+            index: np.concatenate([none, *(rows.get(index, none) for rows in found)]) for index in self._union
+        }
+        self._moved["up"] += sum(numbers.nbytes for rows in found for numbers in rows.values())
 
     def retrieve(self, name: str, wanted: Mapping[str, Any]) -> Retrieved:
         """See `Secure.retrieve`."""
@@ -172,6 +195,10 @@ class Clear:
         for index, (rows, _) in sparse.items():
             if task.updates == "retrieved" and not np.isin(rows, retrieved.get(index, ())).all():
                 raise MisuseError(f"block {task.sparse(index).name!r}: only rows that were retrieved can be updated")
+        for index, (rows, values) in sparse.items():
+            if self._union[index] is not ...:
+                inside = np.isin(rows, self._union[index])
+                sparse[index] = rows[inside], values[inside]
         for index, (rows, values) in sparse.items():
             total = self._totals[task.sparse(index).name]
             total[rows] = task.ring.add(total[rows], values)

@@ -56,8 +56,9 @@ def run(**options) -> History:
         msgspec.structs.replace(TASK, apply="sum"),
         msgspec.structs.replace(TASK, optimizer=Adam(rate=0.1)),
         msgspec.structs.replace(TASK, apply="tests.parties.simulation.test_experiment:own"),
+        msgspec.structs.replace(TASK, optimizer=Adam(rate=0.1), alignment="union"),
     ],
-    ids=["row-mean", "any", "sum", "adam", "own"],
+    ids=["row-mean", "any", "sum", "adam", "own", "union"],
 )
 def test_both_servers_learn_bit_for_bit_what_is_learnt_in_the_clear(task):
     secure, clear = run(task=task, select=3), run(task=task, select=3, clear=True)
@@ -70,6 +71,36 @@ def test_both_servers_learn_bit_for_bit_what_is_learnt_in_the_clear(task):
         record["bytes_up"] > 10 * other["bytes_up"] > 0 for record, other in zip(secure.facts, clear.facts, strict=True)
     )
     assert all(secure.model[name].tobytes() == clear.model[name].tobytes() for name in MODEL)
+
+
+def facts(history):
+    moved = ("bytes_up", "bytes_down", "run")
+    return [{name: each[name] for name in each if name not in moved} for each in history.facts]
+
+
+def test_what_a_late_update_has_outside_the_union_is_left_out_in_both_ways():
+    task = msgspec.structs.replace(TASK, alignment="union", updates="any")
+    settings = {"task": task, "select": 3, "rounds": 3, "late": 0.3}
+    secure, clear = run(**settings), run(**settings, clear=True)
+    assert facts(secure) == facts(clear)
+    assert sum(record["late"] for record in clear.records) > 0
+    everywhere = run(**settings | {"task": msgspec.structs.replace(task, alignment="all")}, clear=True)
+    assert clear.records[-1]["norm"] != everywhere.records[-1]["norm"], "some rows were outside"
+
+
+@pytest.mark.parametrize("clear", [False, True])
+def test_without_a_union_nobody_trains_and_the_next_round_goes_on(clear):
+    def breaks(turn):
+        if turn.number == 1:
+            raise ValueError("no rows yet")
+        return {"items": [1, 2, 9], "head": ...}
+
+    clients = {name: (breaks, partial(train, [1, 2, 9])) for name in NAMES}
+    first, second = run(task=msgspec.structs.replace(TASK, alignment="union"), clients=clients, clear=clear).records
+    assert (first["counted"], second["counted"]) == (0, 4)
+    assert first["failed"] == dict.fromkeys(NAMES, "ValueError: no rows yet")
+    assert first["aborted"]
+    assert not second["aborted"]
 
 
 def own(model, update, facts):
@@ -251,7 +282,6 @@ def odd(rows, turn):
         ({"rounds": 0}, "at least 1 round"),
         ({"late": 0.5}, 'updates="any"'),
         ({"task": msgspec.structs.replace(TASK, sample=2)}, "say select="),
-        ({"task": msgspec.structs.replace(TASK, alignment="union")}, 'alignment="all"'),
         ({"select": lambda number: ["anna", "zoe"]}, "no client 'zoe'"),
     ],
 )
