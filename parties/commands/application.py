@@ -6,11 +6,9 @@ stable exit code (see `parties.commands.report`). What only one subcommand needs
 
 from __future__ import annotations
 
-import importlib.metadata
 import inspect
 import re
 import sys
-from functools import partial
 from itertools import pairwise
 
 from cyclopts import App, CycloptsError
@@ -28,10 +26,17 @@ from parties.commands.retrieve import retrieve
 from parties.commands.serve import scheduler, serve, worker
 from parties.commands.submitting import outcome, resume, submit, unite
 
+
+def _version() -> str:
+    from importlib.metadata import version  # two megabytes, for one option
+
+    return version("fsl-async")
+
+
 app = App(
     name="fsl-async",
     help="Federated submodel learning on two servers: private retrieval and secure aggregation.",
-    version=partial(importlib.metadata.version, "fsl-async"),
+    version=_version,
     version_flags=["--version"],
     help_format="plaintext",
     result_action="return_value",

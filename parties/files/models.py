@@ -25,8 +25,6 @@ from typing import IO, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from fsl_async.errors import MisuseError, StorageError
 from parties.files.disk import refused, replaced_by
@@ -314,6 +312,8 @@ def _save_npz(file: IO[bytes], arrays: Model) -> None:
 
 
 def _load_safetensors(path: Path) -> dict[str, npt.NDArray[Any]]:
+    from safetensors import SafetensorError, safe_open  # most models are .npz
+
     try:
         with safe_open(path, framework="numpy") as file:
             for name in file.keys():  # noqa: SIM118 - not a mapping
@@ -332,6 +332,9 @@ def _save_safetensors(path: Path, arrays: Model) -> None:
     for name, array in arrays.items():
         if array.dtype.name not in SAFETENSORS_TYPES.values() or name == "__metadata__":
             raise MisuseError(f"a .safetensors file cannot hold {name!r} of {array.dtype}; save the model as .npz")
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
     try:
         save_file(dict(arrays), path)
     except SafetensorError as error:
