@@ -111,7 +111,7 @@ class ServerProcess:
         await self._until(self._is_served)
         if not self._is_over():
             address = await self._nursery.start(self.router.listen)
-            places = " and ".join([address, *getattr(self._transport, "also", ())])
+            places = " and ".join([address, *getattr(self._transport, "also_bound", ())])
             _log.info("S%d listens at %s", self._common.server, places)
             await opened()
         await self._until(self._is_over)

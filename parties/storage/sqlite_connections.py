@@ -73,7 +73,7 @@ ERASED_CHUNKS: Final = """
     SELECT chunk.rowid, blob.id, length(chunk.data)
     FROM blob JOIN chunk ON chunk.blob = blob.id WHERE key IS NULL LIMIT 512
 """
-DELETE_EMPTY: Final = "DELETE FROM blob WHERE id = ?1 AND NOT EXISTS (SELECT * FROM chunk WHERE blob = ?1)"
+DELETE_EMPTY: Final = "DELETE FROM blob WHERE id = ? AND NOT EXISTS (SELECT * FROM chunk WHERE chunk.blob = blob.id)"
 
 
 @dataclass(frozen=True)

@@ -275,7 +275,7 @@ def test_a_server_alone_is_ready_for_its_supervisor_and_operator_and_stops_at_on
     """It leaves no core dump, and its operator's port and token come and go with it."""
     (address,) = free_addresses(1)
     with (folder / "S0.toml").open("a") as file:
-        file.write(f'[operator]\nlisten = "{address}"\n')
+        file.write(f'[operator]\nlisten = "{address}"\n[web]\nlisten = "ws://127.0.0.1:0/fsl"\n')
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(str(folder / "notify"))
         supervisor.settimeout(ENDS_WITHIN)
@@ -283,6 +283,7 @@ def test_a_server_alone_is_ready_for_its_supervisor_and_operator_and_stops_at_on
         assert supervisor.recv(100) == b"READY=1"
         host, port = re.search(r'^listen = "(.*):(\d+)"', (folder / "S0.toml").read_text(), re.MULTILINE).groups()
         socket.create_connection((host, int(port))).close()
+        server.says(r"S0 listens at [\d.:]+ and ws://127.0.0.1:[1-9]\d*/fsl")
         server.says("the operator's page is at")
         (token,) = folder.glob("*.operator-token")
         assert token.stat().st_mode & 0o777 == 0o600
