@@ -42,8 +42,24 @@ def _certificate(subject, issuer, signer, public_key, *, is_authority: bool) -> 
         .not_valid_before(now - DAY)
         .not_valid_after(now + DAY)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        .add_extension(_usage(is_authority), critical=True)  # which Python 3.13 asks of an authority
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )
+
+
+def _usage(is_authority: bool) -> x509.KeyUsage:
+    uses = dict.fromkeys(
+        (
+            "content_commitment",
+            "key_encipherment",
+            "data_encipherment",
+            "key_agreement",
+            "encipher_only",
+            "decipher_only",
+        ),
+        False,
+    )
+    return x509.KeyUsage(digital_signature=True, key_cert_sign=is_authority, crl_sign=is_authority, **uses)
