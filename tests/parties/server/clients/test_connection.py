@@ -1,7 +1,7 @@
 """What a client's connection may and may not do: sizes, room, pace, idling, leaving. Virtual time, memory transport."""
 
 import pytest
-import trio
+import trio.testing
 
 from fsl_async.errors import ChannelError, MisuseError, PeerViolationError
 from fsl_async.wire.codec import decode, encode
@@ -52,6 +52,7 @@ async def test_who_goes_on_beyond_its_limits_gets_a_last_answer(house, autojump_
         assert (await ask(channel, *submit(query=8))).reason == "limit"
         with pytest.raises(ChannelClosedError):
             await reply(channel)
+    await trio.testing.wait_all_tasks_blocked()  # until the house has noted it, too
     assert [type(failure) for failure in house.failures] == [AbuseError]
     assert house.conversations.request_memory.used == 0
 
@@ -85,6 +86,7 @@ async def test_who_breaks_the_rules_hears_which_before_the_connection_ends(house
         assert why in refused.explanation
         with pytest.raises(ChannelClosedError):
             await reply(channel)
+    await trio.testing.wait_all_tasks_blocked()  # until the house has noted it, too
     assert [type(failure) for failure in house.failures] == [PeerViolationError]
     assert house.counter.begun == []
 
@@ -107,6 +109,7 @@ async def test_a_size_that_no_request_has_is_refused_unread(house, autojump_cloc
         assert (refused.reason, refused.explanation) == ("malformed", f"no request of this task has {size:,} bytes")
         with pytest.raises(ChannelClosedError):
             await reply(channel)
+    await trio.testing.wait_all_tasks_blocked()  # until the house has noted it, too
     assert [type(failure) for failure in house.failures] == [PeerViolationError]
     assert "anna" in str(house.failures[0])
     assert house.taken == []
@@ -117,6 +120,7 @@ async def test_far_too_large_a_request_is_not_even_let_pass(house, autojump_cloc
         with pytest.raises(ChannelError):
             await channel.send(bytes(50_000_000))
     assert channel.bytes_sent < 3_000_000
+    await trio.testing.wait_all_tasks_blocked()  # until the house has noted it, too
     assert [type(failure) for failure in house.failures] == [PeerViolationError]
 
 
@@ -240,6 +244,7 @@ async def test_a_trickle_of_ten_bytes_a_second_costs_the_connection(house, autoj
     refused = decode(await channel.receive(), FromServer, "S0").message
     assert (refused.reason, refused.retry_after) == ("busy", 0)
     assert "8,192 bytes per second are expected" in refused.explanation
+    await trio.testing.wait_all_tasks_blocked()  # until the house has noted it, too
     assert [type(failure) for failure in house.failures] == [TooSlowError]
     assert house.conversations.request_memory.used == 0
     await channel.aclose()
@@ -250,6 +255,7 @@ async def test_who_does_not_read_its_answer_loses_the_connection(house, autojump
     channel = await house.dial()
     await channel.send(*encode(AskTask()))
     await trio.sleep(60)
+    await trio.testing.wait_all_tasks_blocked()  # until the house has noted it, too
     assert [type(failure) for failure in house.failures] == [TooSlowError]
     assert house.left[0][0] == "anna"
     await channel.aclose()
