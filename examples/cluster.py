@@ -1,8 +1,6 @@
 """A Dask cluster computes a server's sum: scheduler and two workers are processes beside two servers (extra `dask`)."""
 
-import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +8,7 @@ import trio
 
 from fsl_async import Ring, Sparse, Task
 from parties import Identity, Server, connect, free_addresses, save_model, server_setup, write_deployment
-from parties.commands.demo.processes import write_cluster
+from parties.commands.demo.processes import run_cluster, write_cluster
 
 TASK = Task(name="shop", blocks=[Sparse("items", rows=20_000, width=4, select=20)], ring=Ring(64, fraction_bits=24))
 CLIENTS = {f"client-{number}": number + 0.5 for number in range(20)}
@@ -22,12 +20,6 @@ async def submit(folder: Path, name: str) -> None:
     """One client's part: it changes two rows."""
     async with connect(folder / "task.toml", folder / f"{name}.key") as client:
         await client.submit({"items": ([3, 14], np.full((2, 4), CLIENTS[name]))})
-
-
-async def stop(process: trio.Process) -> None:
-    """A worker leaves the cluster before it ends, which takes a moment."""
-    process.terminate()
-    await process.wait()
 
 
 async def main() -> None:
@@ -42,9 +34,7 @@ async def main() -> None:
             (folder / f"S{number}.toml").write_text(FILE.format(number, addresses[number], table))
         s0, s1 = [Server(await server_setup(folder / f"S{number}.toml")) for number in (0, 1)]
         async with trio.open_nursery() as cluster:
-            for role in ("scheduler", "worker", "worker"):
-                command = [sys.executable, "-m", "parties", role, folder / "S0.toml"]
-                cluster.start_soon(partial(trio.run_process, command, deliver_cancel=stop))
+            cluster.start_soon(run_cluster, folder / "S0.toml")
             async with trio.open_nursery() as servers:
                 for server in (s0, s1):
                     await servers.start(server.run)

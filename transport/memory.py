@@ -17,7 +17,6 @@ import trio
 
 from transport.errors import UnreachableError
 from transport.listener import LISTEN, Listener, Service, Transport
-from transport.sockets import PromptStream
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -39,14 +38,14 @@ class _Pipe:
     async def write(self, data: Buffer) -> None:
         with one_at_a_time(self._writing, "sending"), memoryview(data) as view:
             await trio.lowlevel.checkpoint()
-            start = self._put(view)
+            self._require_writable()
+            start = 0
             while start < len(view):
                 await self._room()
-                start += self._put(view[start:])
-
-    def write_now(self, data: Buffer) -> int:
-        with one_at_a_time(self._writing, "sending"), memoryview(data) as view:
-            return self._put(view)
+                portion = view[start : start + BUFFER_SIZE - len(self._buffer)]
+                self._buffer += portion
+                start += len(portion)
+                self._changed.unpark_all()
 
     async def wait_writable(self) -> None:
         with one_at_a_time(self._writing, "sending"):
@@ -60,12 +59,11 @@ class _Pipe:
             while not self._buffer and not self._writer_gone:
                 await self._changed.park()
                 self._require_readable()
-            return self._get(most)
-
-    def read_now(self, most: int) -> bytes | None:
-        with one_at_a_time(self._reading, "receiving"):
-            self._require_readable()
-            return self._get(most) if self._buffer or self._writer_gone else None
+            with memoryview(self._buffer) as view:
+                data = bytes(view[:most])
+            del self._buffer[: len(data)]
+            self._changed.unpark_all()
+            return data
 
     def close_writer(self) -> None:
         self._writer_gone = True
@@ -75,19 +73,6 @@ class _Pipe:
         self._reader_gone = True
         self._buffer.clear()
         self._changed.unpark_all()
-
-    def _put(self, view: memoryview) -> int:
-        self._require_writable()
-        portion = view[: BUFFER_SIZE - len(self._buffer)]
-        self._buffer += portion
-        self._changed.unpark_all()
-        return len(portion)
-
-    def _get(self, most: int) -> bytes:
-        data = bytes(self._buffer[:most])
-        del self._buffer[: len(data)]
-        self._changed.unpark_all()
-        return data
 
     async def _room(self) -> None:
         self._require_writable()
@@ -106,7 +91,7 @@ class _Pipe:
             raise trio.ClosedResourceError("this end is closed")
 
 
-class PipeStream(PromptStream):
+class PipeStream(trio.abc.Stream):
     """One end; `pipe_pair` makes two that belong together.
 
     Attributes:
@@ -117,17 +102,6 @@ class PipeStream(PromptStream):
         self.steady = steady
         self._incoming = incoming
         self._outgoing = outgoing
-
-    def send_now(self, data: Buffer) -> int:
-        """Sends what there is room for; see `PromptStream.send_now`."""
-        return self._outgoing.write_now(data)
-
-    def receive_now(self, most: int) -> bytes | None:
-        """Returns what is there; see `PromptStream.receive_now`."""
-        return self._incoming.read_now(most)
-
-    def wake_at(self, size: int) -> None:
-        """A reader is woken by whatever comes."""
 
     async def send_all(self, data: Buffer) -> None:
         """Sends all of `data`, waiting whenever the other end is `BUFFER_SIZE` bytes behind."""

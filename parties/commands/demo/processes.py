@@ -63,8 +63,8 @@ async def in_processes(
             ended = [trio.Event(), trio.Event()]
             for server in (0, 1):
                 await servers.start(_serve, folder, server, ended[server])
-            for words in WORKING if cluster else ():
-                computing.start_soon(_child, [*PARTIES, *words, str(folder / "S0.toml")], words[0], _nothing)
+            if cluster:
+                computing.start_soon(run_cluster, folder / "S0.toml")
             async with trio.open_nursery() as nursery:
                 for number in range(clients):
                     arguments = [str(folder), *map(str, (number, clients, rounds, seed))]
@@ -116,6 +116,13 @@ async def _serve(
 
     await _child(command, SERVERS[server], heard)
     ended.set()
+
+
+async def run_cluster(file: Path) -> None:
+    """Run the scheduler and workers of a server's file until cancelled; they may take their time to leave."""
+    async with trio.open_nursery() as nursery:
+        for words in WORKING:
+            nursery.start_soon(_child, [*PARTIES, *words, str(file)], words[0], _nothing)
 
 
 def _nothing(line: str) -> None:

@@ -28,7 +28,8 @@ from parties.settings.task_file import Deployment
 from parties.settings.writing import free_addresses, write_deployment
 from parties.status import TaskState
 from parties.storage.store import StoreLostError
-from tests.parties.deployment.test_process import ENDS_WITHIN, Serving, serve  # noqa: F401 - a fixture
+from tests.parties.deployment.test_process import serve  # noqa: F401 - a fixture
+from tests.support.serving import ENDS_WITHIN
 from tests.support.shop import HEAD, ROWS, TASK, WIDTH, Basket, model
 
 NAMES = ("anna", "ben", "cleo")
@@ -443,7 +444,7 @@ def test_processes_with_two_tasks_are_killed_asked_and_stopped(folder, serve, ca
     for server in servers:
         server.says("the operator's page is at")
     trio.run(take_part_and_leave, folder, "shop", "anna")
-    servers[0].signalled(signal.SIGKILL)
+    servers[0].child.send_signal(signal.SIGKILL)
     servers[0].ended()
     servers[0] = serve(folder, "S0.toml")
     servers[0].says("the operator's page is at")
@@ -476,13 +477,13 @@ def test_processes_with_two_tasks_are_killed_asked_and_stopped(folder, serve, ca
     assert "there is no task 'city' here; there are: shop, town" in error["message"]
     write(folder, "shop", "city")
     for server in servers:
-        server.signalled(signal.SIGHUP)
+        server.child.send_signal(signal.SIGHUP)
         server.says("task 'city' is new in")
     trio.run(round_of, folder, "city", "anna", "cleo")
     trio.run(expect, folder, "city", "anna", "cleo")
 
     for server in servers:
-        server.signalled(signal.SIGTERM)
+        server.child.send_signal(signal.SIGTERM)
     for number, server in enumerate(servers):
         code, out, error = server.ended()
         assert code == ExitCode.OK, error
