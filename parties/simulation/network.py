@@ -303,7 +303,7 @@ class Network:
                 next_deadline = trio.lowlevel.current_statistics().seconds_to_next_deadline
                 if next_deadline < float("inf"):
                     quiet = 0.0
-                    await trio.sleep(next_deadline)
+                    await trio.sleep(max(0.0, next_deadline))  # which may have passed by now
                 elif self._somebody_may_act():
                     quiet = 0.0
                     remind()

@@ -5,6 +5,7 @@ import random
 import sys
 from contextlib import suppress
 
+import attrs
 import numpy as np
 import pytest
 import trio
@@ -12,6 +13,8 @@ import trio
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.randomness import SeededSource
 from parties import simulate
+from parties.compute import InlineLane
+from parties.simulation.network import Network
 from parties.simulation.scheduling import seeded_scheduling
 
 PATIENCE = 60.0
@@ -134,3 +137,15 @@ def test_a_seeded_source_is_a_stream_of_its_own() -> None:
     blocks = [block[:16] for stream in streams for block in stream]
     assert len(set(blocks)) == len(blocks)
     assert [len(block) for block in streams[0]] == [16, 16, 40]
+
+
+async def test_a_deadline_that_has_just_passed_ends_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two looks at real time the next deadline may pass: nothing sleeps for less than no time."""
+    known = trio.lowlevel.current_statistics
+    looks = iter([attrs.evolve(known(), seconds_to_next_deadline=-1e-6)])
+    monkeypatch.setattr(trio.lowlevel, "current_statistics", lambda: next(looks, None) or known())
+    network = Network(TASK, {"items": np.zeros((400, 2)), "head": np.zeros(5)}, 7, InlineLane())
+    with trio.move_on_after(0.05) as waiting:
+        await network._stuck()
+    assert waiting.cancelled_caught
+    assert next(looks, None) is None
