@@ -96,7 +96,7 @@ async def serve(config: Path, *, stop_seconds: float | None = None, transport: T
     with (
         log.installed(),
         late_hangups_ignored(),
-        trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals,
+        trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP, signal.SIGINT) as signals,
         rehearsed(lambda: [deployment.task for _, deployment in file.deployments()]) as rehearsal,
         collecting_seldom(),
     ):
@@ -137,8 +137,8 @@ async def _obey(signals: AsyncIterator[int], host: ServerProcess, nursery: trio.
         match number:
             case signal.SIGHUP:
                 host.reload()
-            case _ if host.stopping.is_set():
-                raise KeyboardInterrupt
+            case _ if number == signal.SIGINT or host.stopping.is_set():
+                raise KeyboardInterrupt  # from here, for one that Python raises within the log's lock is lost with it
             case _:
                 host.stopping.set()
                 tell_supervisor("STOPPING=1")
