@@ -21,8 +21,8 @@ LONG := tests/fsl_async/kernels/% tests/fsl_async/costs/% $(addprefix tests/fsl_
 	model_numbers.py own_packages.py plain_union_rounds.py property_primitives.py) \
 	tests/fsl_async/learning/test_without_torch.py tests/fsl_async/privacy/test_sampler.py \
 	$(addprefix tests/fsl_async/server/test_,bounded_updates.py slicing.py) \
-	$(addprefix tests/fsl_async/protocols/test_,partials.py transitions.py two_servers.py) $(addprefix tests/transport/test_,pace.py \
-	tampering.py) $(addprefix tests/parties/client/test_,bad_input.py blocking.py interrupted_calls.py reconnect.py) \
+	$(addprefix tests/fsl_async/protocols/test_,partials.py transitions.py two_servers.py) \
+	$(addprefix tests/transport/test_,pace.py tampering.py) $(addprefix tests/parties/client/test_,bad_input.py blocking.py interrupted_calls.py reconnect.py) \
 	$(addprefix tests/parties/server/,clients/test_overload.py clients/test_silence.py peer/test_link.py \
 	peer/test_reconciliation.py round/test_sample.py test_rounds.py test_several_tasks.py \
 	test_harmed_blobs.py test_noise.py test_restart.py test_server_rules.py) \

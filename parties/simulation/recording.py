@@ -63,8 +63,8 @@ async def record_rounds(
     moved = (0, 0)
     async with aclosing(server.settlements(last)) as settled:
         async for report in settled:
-            past = {each.report.number: each for each in server.rounds.past}.get(report.number)
-            model = dict(server.model) if report.number == server.rounds.past[-1].report.number else None
+            past = next(each for each in server.rounds.past if each.report is report)
+            model = dict(server.model) if past is server.rounds.past[-1] else None
             now = server.tap.bytes_in, server.tap.bytes_out
             record: Record = {
                 "run": run,
@@ -76,9 +76,8 @@ async def record_rounds(
                 "bytes_up": now[0] - moved[0],
                 "bytes_down": now[1] - moved[1],
                 "epsilon": setup.task.privacy and setup.task.privacy.epsilon(server.records.ledger.rounds),
+                **{f"{SECONDS}{part}": spent for part, spent in msgspec.structs.asdict(past.times).items()},
             }
-            if past is not None:  # else this has taken so long that the server has forgotten how long the round took
-                record |= {f"{SECONDS}{part}": spent for part, spent in msgspec.structs.asdict(past.times).items()}
             moved = now
             wanted = evaluate if model is not None and report.number % every == 0 else None
             record |= await setup.lane.run(partial(_described, model, wanted))

@@ -192,10 +192,9 @@ class Clear:
         task = self._task
         sparse, dense = encoded_updates(task, update)
         retrieved = self._retrieved.get(name, {}) if task.updates == "retrieved" else {}
-        for index, (rows, _) in sparse.items():
+        for index, (rows, values) in sparse.items():
             if task.updates == "retrieved" and not np.isin(rows, retrieved.get(index, ())).all():
                 raise MisuseError(f"block {task.sparse(index).name!r}: only rows that were retrieved can be updated")
-        for index, (rows, values) in sparse.items():
             if self._union[index] is not ...:
                 inside = np.isin(rows, self._union[index])
                 sparse[index] = rows[inside], values[inside]

@@ -12,7 +12,7 @@ from typing import Literal
 from cyclopts import App
 
 from fsl_async.errors import MisuseError
-from parties.commands.report import FormatFlag, Report, run
+from parties.commands.report import FormatFlag, Report, reported, run
 from tests.bench.peers.program import programs_of
 from tests.bench.peers.run import Conditions, compare
 from tests.bench.results import BenchReport
@@ -90,15 +90,16 @@ def of_this_machine(
 
 
 @app.command(name="peers")
+@reported("bench peers")
 def beside_peers(
+    report: Report,
     *,
     peer: list[str] | None = None,
     alone: bool = False,
     turns: int = 7,
     idle: float = 0.1,
     patience: float = 300,
-    form: FormatFlag = "text",
-) -> int:
+) -> None:
     """Measure evaluation of trees beside other libraries, in turns, with programs that you have built with them.
 
     The folder docs/benchmarks/peers of the sources has a driver for each library, and says how to build it.
@@ -116,19 +117,14 @@ def beside_peers(
     patience:
         The seconds for which a program, or an idle machine, is waited for.
     """
-    report = Report("bench peers", form)
-
-    def work() -> None:
-        if bool(peer) == alone:
-            raise MisuseError(
-                "--alone is for a run without --peer"
-                if peer
-                else "build a library's driver as docs/benchmarks/peers/README.md says and give it as --peer "
-                "NAME=PROGRAM, or measure this library by itself with --alone"
-            )
-        compare(programs_of(peer or []), Conditions(turns, idle, patience), report)
-
-    return run(report, work)
+    if bool(peer) == alone:
+        raise MisuseError(
+            "--alone is for a run without --peer"
+            if peer
+            else "build a library's driver as docs/benchmarks/peers/README.md says and give it as --peer "
+            "NAME=PROGRAM, or measure this library by itself with --alone"
+        )
+    compare(programs_of(peer or []), Conditions(turns, idle, patience), report)
 
 
 if __name__ == "__main__":

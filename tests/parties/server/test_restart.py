@@ -94,10 +94,14 @@ class House:
                 async with trio.open_nursery() as nursery:
                     await nursery.start(server.run)
                     self.started[index].set()
+                    await self.live(index, server)
             except* KilledError:
                 self.kills.append(index)
                 self.disks[index].kill_at, self.disks[index].kill_at_event = 0, b""
                 await trio.sleep(self.away[index])
+
+    async def live(self, index: int, server: Server) -> None:
+        """What else happens in a server's process."""
 
     def _server(self, index: int) -> Server:
         servers = list(self.network.servers)
