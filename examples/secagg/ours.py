@@ -33,7 +33,7 @@ def measure(case: Case) -> Figures:
 
 
 def clip() -> dict[str, object]:
-    """What the mean of the example is, and what is said of a value that does not fit."""
+    """The mean of the example, and the error for a value that does not fit."""
     return trio.run(_clip)
 
 

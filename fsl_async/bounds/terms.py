@@ -118,7 +118,7 @@ class BoundTerms:
 
     @cached_property
     def wires(self) -> Wires:
-        """The proof's geometry: the servers' words or the projections, then squares; what is said of a weight apart."""
+        """The proof's geometry: the servers' words or the projections, then squares; those of a weight apart."""
         of_update = self.weights if self.exact else self.projections
         return Wires(self.field, of_update + SQUARES, RANGED if self.largest_weight else 0)
 

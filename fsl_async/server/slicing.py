@@ -4,8 +4,8 @@ Jobs cover disjoint ranges of bins, so they write to disjoint slices of their ou
 into slices where one machine has no room for a sum of all rows, or no time.
 
 The trees of a forest stand in groups of neighbouring bins, and what the servers compare of a submission is a digest of
-one digest for each group. So whoever adds a slice of whole groups can say what those trees prove, and what is said of
-all slices makes what would be said of all trees at once. The groups are part of the protocol: both servers have the
+one digest for each group. So whoever adds a slice of whole groups can digest what those trees prove, and the digests
+of all slices together give the digest of all trees. The groups are part of the protocol: both servers have the
 same ones, into however many slices each of them cuts a round.
 """
 

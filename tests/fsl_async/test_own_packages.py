@@ -1,4 +1,4 @@
-"""Projects with a `transport` or a `parties` of their own: what works there, and what is said where nothing can."""
+"""Projects with a `transport` or a `parties` of their own: what works there, and the error where nothing can."""
 
 import subprocess
 import sys

@@ -1,1 +1,1 @@
-"""A server's side of the other server: the link, what is forwarded over it, and what is said when the two meet."""
+"""A server's side of the other server: the link, what is forwarded over it, and the messages with which the two begin."""

@@ -329,7 +329,7 @@ async def test_random_messages_on_an_open_channel_disturb_nobody(nursery, wires)
 
 
 async def raw_channel(client: Client, server: int) -> Channel:
-    """A channel with this client's keys, and nobody minding what is said on it."""
+    """A channel with this client's keys, whose messages no actor reads."""
     setup = client.setup
     said = Credentials.of(setup.identity, setup.task.digest()).encode()
     settings = HandshakeSettings(setup.identity.channel_secret, Role.CLIENT, setup.kind, setup.randomness, said)

@@ -1,4 +1,4 @@
-"""`fsl-async bench --task`: what is said first of a user's own task, and what is refused. Nothing here is timed."""
+"""`fsl-async bench --task`: the first lines about a user's own task, and what is refused. Nothing here is timed."""
 
 import json
 from dataclasses import replace

@@ -133,7 +133,7 @@ def new_keys(folder: Path) -> None:
 Damage = Callable[[Path, Path], object]
 GOES_ON = "it starts, and goes on with round 2, which has 1 submission"
 
-# What was done to the folder, what is looked at, and what is said of it; a start is asked as well.
+# What was done to the folder, what is looked at, and doctor's words about it; a start is asked as well.
 CASES: dict[str, tuple[Damage, dict[str, str]]] = {
     "nothing": (lambda f, u: None, {"start": GOES_ON, "store": "of S0 after round 1", "blobs": "is this server's"}),
     "no store": (lambda f, u: (f / "S0.sqlite").unlink(), {"start": "the store is missing", "store": "is missing"}),
