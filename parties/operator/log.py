@@ -100,6 +100,11 @@ class Log:
         """The lowest level that is written."""
         return next(name for name, number in LEVELS.items() if number == self._number)
 
+    @property
+    def problem(self) -> str:
+        """Why lines wait to be written, as text; empty if nothing keeps them."""
+        return self._writer.problem
+
     def set_level(self, level: str) -> None:
         """Write from this level on, at once.
 
@@ -133,7 +138,7 @@ class Log:
 
 
 class _Handler(logging.Handler):
-    """Writes every line, and says how many were lost because nobody read them in time."""
+    """Writes every line, and says how many were lost because they waited too long to be written."""
 
     def __init__(self, writer: LogWriter) -> None:
         super().__init__()
@@ -154,7 +159,7 @@ class _Handler(logging.Handler):
 
 
 def _lost(lines: int) -> logging.LogRecord:
-    text = "%d lines of the log were lost here: nobody read them in time"
+    text = "%d lines of the log were lost here: nobody read them in time, or their disk was full"
     return logging.LogRecord("parties.log", logging.WARNING, "", 0, text, (lines,), None)
 
 

@@ -1,19 +1,23 @@
 """Writes the log's lines in a thread of its own, so that a slow or absent reader of the log delays nothing.
 
-Lines wait in a queue of bounded length. A line that finds the queue full is lost, and `write` says so. Once the reader
-is gone (the pipe is closed, the terminal hung up), lines are lost silently: a server does not end because nobody reads
-its log.
+Lines wait in a queue of bounded length. A line that finds the queue full is lost, and `write` says so. On a full disk
+they wait for room. Once the reader is gone (the pipe is closed, the terminal hung up), lines are lost silently: a
+server does not end because nobody reads its log.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 from io import UnsupportedOperation
 from typing import TextIO, TypeAlias
+
+from parties.files.disk import REMEDIES
 
 MOST_WAITING = 2**22
 """The most bytes of lines that wait to be written."""
@@ -21,9 +25,14 @@ MOST_WAITING = 2**22
 FINISH_SECONDS = 2.0
 """How long `finish` waits for lines to be written."""
 
+ROOM_SECONDS = 0.5
+"""How long to wait, on a full disk, before a line is written again."""
+
 
 class _MemoryWriter:
     """Writes to a stream in memory, or nowhere where there is none."""
+
+    problem = ""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -39,9 +48,14 @@ class _MemoryWriter:
 
 
 class ThreadedWriter:
-    """Writes to a file, pipe or terminal in a thread of its own."""
+    """Writes to a file, pipe or terminal in a thread of its own.
+
+    Attributes:
+        problem: why lines wait, where the system says that there is no room for them; else empty.
+    """
 
     def __init__(self, descriptor: int) -> None:
+        self.problem = ""
         self._descriptor = descriptor
         self._lines: deque[bytes] = deque()
         self._waiting = 0
@@ -81,8 +95,14 @@ class ThreadedWriter:
         while data:
             try:
                 data = data[os.write(self._descriptor, data) :]
+                self.problem = ""
             except BlockingIOError:  # another process that shares the pipe or terminal may have made it non-blocking
                 select.select([], [self._descriptor], [])
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                self.problem = REMEDIES[error.errno]
+                time.sleep(ROOM_SECONDS)
 
 
 LogWriter: TypeAlias = _MemoryWriter | ThreadedWriter

@@ -50,6 +50,7 @@ WARNINGS = (
     "compute",
     "configuration",
     "event-loop",
+    "log",
     "model",
     "operator-port",
     "peer",

@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from parties.concurrency import RecurringEvent
-from parties.events import BudgetMoved, ClientLeft, ClientMet, ServerEvent
+from parties.events import BudgetMoved, ClientLeft, ClientMet, ServerEvent, Warned
 from parties.operator.lag import EventLoopLag
 from parties.operator.log import Log
 from parties.operator.log_lines import EventLog
@@ -93,6 +93,7 @@ class OperatorObserver:
         self.budget = (0, 0)
         self.started_at = setup.clock()
         self._event_log = EventLog(self.name, task=setup.task)
+        self._log_problem = ""
         self._changed = RecurringEvent()
 
     @property
@@ -123,6 +124,9 @@ class OperatorObserver:
     def _lagged(self, seconds: float, alarming: bool) -> None:
         self.metrics.lagged(seconds, alarming)
         self._event_log.tick()
+        before, self._log_problem = self._log_problem, self.setup.log.problem
+        if self._log_problem and not before:
+            self(Warned(about="log", explanation=f"lines of the log wait: {self._log_problem}"))
 
     def _count_connections(self, event: ServerEvent) -> None:
         match event:

@@ -1,5 +1,6 @@
 """What strangers cause does not fill the log, and who does not read it stops nobody."""
 
+import errno
 import json
 import logging
 import os
@@ -9,9 +10,10 @@ import threading
 import time
 
 import pytest
+import trio
 
 from parties.events import ConnectionFailed, Enrolled, RequestRefused, Warned
-from parties.operator.log import Log
+from parties.operator import Log, ObserverSetup, OperatorObserver, log_writer
 from parties.operator.log_lines import EventLog
 from parties.operator.log_writer import MOST_WAITING, ThreadedWriter
 from parties.operator.repeats import FIRST, MINUTE, MOST_SOURCES, network_of
@@ -162,3 +164,31 @@ def test_a_pipe_that_does_not_block_loses_no_lines():
         os.close(writing)
         reader.join()
     assert read == lines
+
+
+async def test_lines_wait_for_room_on_a_full_disk_and_the_operator_is_warned_once(tmp_path, monkeypatch):
+    """Three bytes of the first line find room: it goes on after them, and no line is torn or lost."""
+    path, room, write = tmp_path / "s0.log", threading.Event(), os.write
+    monkeypatch.setattr(log_writer, "ROOM_SECONDS", 0.01)
+
+    def full(descriptor: int, data: bytes) -> int:
+        if not room.is_set() and os.fstat(descriptor).st_size >= 3:
+            raise OSError(errno.ENOSPC, "no room")
+        return write(descriptor, data if room.is_set() else data[:3])
+
+    monkeypatch.setattr(log_writer.os, "write", full)
+    with path.open("w") as stream:
+        log = Log("S0", "json", "info", stream)
+        observer = OperatorObserver(ObserverSetup(0, "goods", log))
+        with log.installed():
+            for client in ("ada", "bob"):
+                observer(Enrolled(client=client, key="00"))
+            while not log.problem:  # noqa: ASYNC110 - a thread says it
+                await trio.sleep(0.001)
+            for _ in range(3):
+                observer.lag.take(0.0)
+            assert [(each.about, each.times) for each in observer.troubles()] == [("log", 1)]
+            room.set()
+    assert log.problem == ""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line.get("client") or line["event"] for line in lines] == ["ada", "bob", "warning"]
