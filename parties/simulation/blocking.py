@@ -17,7 +17,7 @@ from parties.docstrings import documented_by
 from parties.outcome import RoundOutcome
 from parties.simulation.network import Network
 from parties.simulation.stage import Callers, Stage, StagedClient, stage_thread
-from parties.threads import FOR_EVER, Blocking
+from parties.threads import FOR_EVER, Blocking, ResultT, Work
 from parties.watch import Note
 
 
@@ -61,6 +61,10 @@ class BlockingNetwork(Blocking[Stage]):
     def finish_union(self, *, timeout: float = FOR_EVER) -> dict[str, npt.NDArray[np.uint32]]:
         """See `Network.finish_union`."""
         return self._thread.call(lambda stage: stage.network.finish_union(), timeout)
+
+    def carry_out(self, work: Work[Stage, ResultT]) -> ResultT:
+        """Have something done in the simulation's thread, by its network and its clients."""
+        return self._thread.call(work)
 
     @property
     def model(self) -> dict[str, npt.NDArray[Any]]:

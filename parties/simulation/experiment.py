@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
@@ -40,7 +40,7 @@ from parties.client.arguments import wanted_rows
 from parties.outcome import Model, Retrieved
 from parties.server.stored_arrays import keyed, under
 from parties.simulation.history import SECONDS, History, HistoryFile, Record, figures
-from parties.simulation.ways import Clear, Ended, Secure, Standing
+from parties.simulation.ways import Clear, Ended, Secure, Standing, at_a_time
 
 
 @dataclass
@@ -147,7 +147,7 @@ def run_experiment(
     with pool as executor, _progress(rounds, len(records)) as tell:
         while len(records) < rounds and not stopped:
             start, number = time.process_time(), len(records) + 1
-            record = {"run": name, **experiment.round(number, executor, concurrency)}
+            record = {"run": name, **experiment.round(number, executor)}
             _spend(record, "processor", time.process_time() - start)
             if number % every == 0:
                 with _timed(record, "evaluate"):
@@ -182,7 +182,7 @@ class _Experiment:
         self._states: dict[str, Model] = {}
         self._late: dict[str, Any] = {}
 
-    def round(self, number: int, executor: Executor | None, concurrency: int) -> Record:
+    def round(self, number: int, executor: Executor | None) -> Record:
         """One round: late updates first, then those that are trained in it."""
         waiting, self._late = self._late, {}
         names = [name for name in self._selected(number, waiting) if name not in waiting]
@@ -194,17 +194,13 @@ class _Experiment:
                 {name: (self._clients[name][0], turn) for name, turn in turns.items()}, waiting
             ):
                 names, waiting = [], {}
-            for name, update in waiting.items():
-                part.submit(name, update)
-            training: deque[tuple[str, Turn, Future[_Trained]]] = deque()
-            for name in names:
-                started = part.start(name, self._clients[name], turns[name])
-                if started is not None:
-                    training.append((name, turns[name], started))
-                while len(training) >= concurrency:
-                    self._take(part, *training.popleft())
-            while training:
-                self._take(part, *training.popleft())
+            part.submit(waiting)
+            training: dict[str, Future[_Trained]] = {}
+            for some in at_a_time(self._task, names):
+                begun = part.start({name: (self._clients[name], turns[name]) for name in some})
+                self._take(part, turns, training)
+                training = begun
+            self._take(part, turns, training)
             with _timed(record, "aggregate"):
                 ended = way.finish()
         self.standing = ended.standing
@@ -220,12 +216,13 @@ class _Experiment:
         self, evaluate: Callable[[Model], Mapping[str, float]] | None, held_out: Mapping[str, Client]
     ) -> Record:
         """The figures of the model as it stands."""
-        model = self.standing.model
+        model, turns = self.standing.model, {name: Turn(0, self._draw(0, name)) for name in held_out}
+        wanted = {name: asked(turns[name]) if callable(asked) else asked for name, (asked, _) in held_out.items()}
         found = []
-        for name, (wanted, function) in held_out.items():
-            turn = Turn(0, self._draw(0, name))
-            rows = Clear(self._task, 0, self.standing).retrieve(name, wanted(turn) if callable(wanted) else wanted)
-            found.append(_train(function, rows, turn).metrics)
+        for name, rows in Clear(self._task, 0, self.standing).retrieve(wanted).items():
+            if isinstance(rows, Exception):
+                raise rows
+            found.append(_train(held_out[name][1], rows, turns[name]).metrics)
         return _means("held_out.", found) | figures("", evaluate(model) if evaluate else {})
 
     def left(self) -> Model:
@@ -259,16 +256,16 @@ class _Experiment:
         kept = {key: array.copy() for key, array in self._states.get(name, {}).items()}
         return Turn(number, self._draw(number, name), kept)
 
-    def _take(self, part: _Round, name: str, turn: Turn, started: Future[_Trained]) -> None:
+    def _take(self, part: _Round, turns: Mapping[str, Turn], training: Mapping[str, Future[_Trained]]) -> None:
         """What training has come to, in the order in which it began."""
-        trained = part.trained(name, started)
-        if trained is None:
-            return
-        self._states[name] = trained.state
-        if self._draw(turn.number, f"late/{name}") < self._late_share * 2**63:
-            self._late[name] = trained.update
-        else:
-            part.submit(name, trained.update, trained.metrics)
+        done = {name: trained for name, started in training.items() if (trained := part.trained(name, started))}
+        self._states |= {name: trained.state for name, trained in done.items()}
+        late = [name for name in done if self._draw(turns[name].number, f"late/{name}") < self._late_share * 2**63]
+        self._late |= {name: done.pop(name).update for name in late}
+        part.submit(
+            {name: trained.update for name, trained in done.items()},
+            {name: trained.metrics for name, trained in done.items()},
+        )
 
     def _way(self, number: int) -> Secure | Clear:
         if self._clear:
@@ -335,19 +332,29 @@ class _Round:
             self._failed |= dict.fromkeys(waiting, self._no_union)
         return not self._no_union
 
-    def start(self, name: str, client: Client, turn: Turn) -> Future[_Trained] | None:
-        """Retrieve, and begin to train; None where the client cannot."""
-        wanted, train = client
-        if name in self._failed:
-            return None
-        wanted = self._wanted.get(name, wanted)
-        try:
-            with _timed(self._record, "retrieve"):
-                rows = wanted(turn) if callable(wanted) else wanted
-                found = self._way.retrieve(name, rows) if rows else Retrieved()
-        except Exception as error:
-            self._fail(name, error)
-            return None
+    def start(self, clients: Mapping[str, tuple[Client, Turn]]) -> dict[str, Future[_Trained]]:
+        """Retrieve, all at the same time, and begin to train; without those that cannot."""
+        wanted: dict[str, Wanted] = {}
+        for name, ((asked, _), turn) in clients.items():
+            if name not in self._failed:
+                asked = self._wanted.get(name, asked)
+                try:
+                    wanted[name] = asked(turn) if callable(asked) else asked
+                except Exception as error:
+                    self._fail(name, error)
+        with _timed(self._record, "retrieve"):
+            found = self._way.retrieve({name: rows for name, rows in wanted.items() if rows})
+        begun: dict[str, Future[_Trained]] = {}
+        for name in wanted:
+            rows = found.get(name, Retrieved())
+            if isinstance(rows, Exception):
+                self._fail(name, rows)
+            else:
+                (_, train), turn = clients[name]
+                begun[name] = self._begin(train, rows, turn)
+        return begun
+
+    def _begin(self, train: Train, found: Retrieved, turn: Turn) -> Future[_Trained]:
         if self._executor is not None:
             return self._executor.submit(_train, train, found, turn)
         done: Future[_Trained] = Future()
@@ -367,15 +374,17 @@ class _Round:
         _spend(self._record, "train", trained.seconds)
         return trained
 
-    def submit(self, name: str, update: Any, metrics: Mapping[str, float] | None = None) -> None:
-        """Add an update to the sum; one that is refused is left out."""
-        try:
-            with _timed(self._record, "submit"):
-                self._way.submit(name, update)
-        except FslError as error:
-            self._fail(name, error)
-        else:
-            self._metrics[name] = metrics or {}
+    def submit(self, updates: Mapping[str, Any], metrics: Mapping[str, Mapping[str, float]] | None = None) -> None:
+        """Add updates to the sum, all at the same time; one that is refused is left out."""
+        with _timed(self._record, "submit"):
+            outcomes = self._way.submit(updates)
+        for name, outcome in outcomes.items():
+            if isinstance(outcome, FslError):
+                self._fail(name, outcome)
+            elif isinstance(outcome, Exception):
+                raise outcome
+            else:
+                self._metrics[name] = (metrics or {}).get(name, {})
 
     def figures(self, ended: Ended) -> Record:
         """What the record has of the round."""

@@ -8,11 +8,13 @@ sum (noise, `min_contributors`), both give the same model, bit for bit.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
+import trio
 
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.model_numbers import with_sum
@@ -21,12 +23,21 @@ from fsl_async.server.rules import average_and_step, own_step
 from fsl_async.server_rules import Arrays, OwnRule, RoundFacts
 from fsl_async.task import Task
 from parties.client.arguments import encoded_updates, wanted_rows
-from parties.client.blocking import BlockingClient
+from parties.client.client import Client
 from parties.compiling import watched
 from parties.compute import ComputeLane, ResultT
 from parties.outcome import Model, Retrieved
 from parties.server.round.own_rule import own_rule
 from parties.simulation.blocking import BlockingNetwork
+from parties.simulation.stage import Stage
+
+T = TypeVar("T")
+
+TOGETHER = 32
+"""So many clients do something at the same time."""
+
+ROOM = 2**26
+"""Bytes that these clients' updates may take together, were each of all weights; of a larger model, fewer take part."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +92,12 @@ class _AtOnce(ComputeLane):
             watched(piece)
 
 
+def at_a_time(task: Task, names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The clients that do something at the same time, and then the next ones."""
+    count = max(1, min(TOGETHER, ROOM // (task.ring.element_bytes * sum(block.weights for block in task.blocks))))
+    return (names[first : first + count] for first in range(0, len(names), count))
+
+
 class Secure:
     """A round through both servers, which begin where the last round has left them.
 
@@ -96,7 +113,7 @@ class Secure:
         apply = None if rule is None else _numbered(rule, number)
         self._before = before
         self._network = BlockingNetwork(task, before.model, seed, _AtOnce(), state=before.state, apply=apply)
-        self._clients: dict[str, BlockingClient] = {}
+        self._clients: dict[str, Client] = {}
         self._moved = Counter(up=0, down=0)
 
     def unite(self, wanted: Mapping[str, Mapping[str, Any]]) -> None:
@@ -105,24 +122,25 @@ class Secure:
         Args:
             wanted: by client, what it is going to retrieve.
         """
-        for name, rows in wanted.items():
-            self._client(name).unite({block: each for block, each in rows.items() if each is not ...})
-            self._leave(name)
+        sparse = {
+            name: {block: each for block, each in rows.items() if each is not ...} for name, rows in wanted.items()
+        }
+        for outcome in self._each(sparse, lambda client, rows: client.unite(rows), leave=True).values():
+            if isinstance(outcome, Exception):
+                raise outcome
         self._network.finish_union()
 
-    def retrieve(self, name: str, wanted: Mapping[str, Any]) -> Retrieved:
-        """What a client gets of the model."""
-        return self._client(name).retrieve(wanted)
+    def retrieve(self, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Retrieved | Exception]:
+        """What each client gets of the model, or why it gets nothing."""
+        return self._each(wanted, lambda client, rows: client.retrieve(rows))
 
-    def submit(self, name: str, update: Mapping[str, Any]) -> None:
-        """Add a client's update to the sum; a client submits once."""
-        self._client(name).submit(update)
-        self._leave(name)
+    def submit(self, updates: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Add each client's update to the sum; by client, an error if it was refused. A client submits once."""
+        return self._each(updates, lambda client, update: client.submit(update), leave=True)
 
     def finish(self) -> Ended:
         """Close the round."""
-        for name in list(self._clients):
-            self._leave(name)
+        self._each(dict.fromkeys(self._clients), _nothing, leave=True)
         moved = self._moved["up"], self._moved["down"]
         try:
             outcome = self._network.finish_round()
@@ -135,15 +153,31 @@ class Secure:
         """End it."""
         self._network.close()
 
-    def _client(self, name: str) -> BlockingClient:
-        if name not in self._clients:
-            self._clients[name] = self._network.client(name)
-        return self._clients[name]
+    def _each(
+        self, given: Mapping[str, T], work: Callable[[Client, T], Awaitable[ResultT]], leave: bool = False
+    ) -> dict[str, ResultT | Exception]:
+        """Have every client do its part, many at the same time; then disconnect them, if they are to `leave`."""
+        found: dict[str, ResultT | Exception] = {}
 
-    def _leave(self, name: str) -> None:
-        client = self._clients.pop(name)
-        self._moved.update(up=client.bytes_sent, down=client.bytes_received)
-        client.close()
+        async def one(stage: Stage, name: str) -> None:
+            try:
+                if name not in self._clients:
+                    self._clients[name] = await stage.enter(name)
+                found[name] = await work(self._clients[name], given[name])
+            except Exception as error:
+                found[name] = error
+            if leave and (client := self._clients.pop(name, None)):
+                self._moved.update(up=client.bytes_sent, down=client.bytes_received)
+                await stage.leave(client)
+
+        async def all_of_them(stage: Stage) -> None:
+            for names in at_a_time(self._network.task, list(given)):
+                async with trio.open_nursery() as nursery:
+                    for name in names:
+                        nursery.start_soon(one, stage, name)
+
+        self._network.carry_out(all_of_them)
+        return {name: found[name] for name in given}
 
 
 class Clear:
@@ -177,8 +211,15 @@ class Clear:
         }
         self._moved["up"] += sum(numbers.nbytes for rows in found for numbers in rows.values())
 
-    def retrieve(self, name: str, wanted: Mapping[str, Any]) -> Retrieved:
+    def retrieve(self, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Retrieved | Exception]:
         """See `Secure.retrieve`."""
+        return {name: _outcome(partial(self._retrieve, name, rows)) for name, rows in wanted.items()}
+
+    def submit(self, updates: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """See `Secure.submit`."""
+        return {name: _outcome(partial(self._submit, name, update)) for name, update in updates.items()}
+
+    def _retrieve(self, name: str, wanted: Mapping[str, Any]) -> Retrieved:
         rows, _ = wanted_rows(self._task, wanted)
         self._retrieved[name] = rows
         places = {self._task.sparse(index).name: numbers for index, numbers in rows.items()}
@@ -187,8 +228,7 @@ class Clear:
         self._moved["down"] += sum(array.nbytes for array in found.values())
         return found
 
-    def submit(self, name: str, update: Mapping[str, Any]) -> None:
-        """See `Secure.submit`."""
+    def _submit(self, name: str, update: Mapping[str, Any]) -> None:
         task = self._task
         sparse, dense = encoded_updates(task, update)
         retrieved = self._retrieved.get(name, {}) if task.updates == "retrieved" else {}
@@ -233,6 +273,17 @@ class Clear:
             return Standing(*own_step(task, rule, model, update, self._before.state, self._number, clients))
         counts = self._contributors if task.rule == "row-mean" else {}
         return Standing(*average_and_step(task, model, update, self._before.state, clients, counts))
+
+
+async def _nothing(client: Client, given: None) -> None:
+    pass
+
+
+def _outcome(work: Callable[[], ResultT]) -> ResultT | Exception:
+    try:
+        return work()
+    except Exception as error:
+        return error
 
 
 def _numbered(rule: OwnRule, number: int) -> OwnRule:

@@ -10,7 +10,7 @@ import pytest
 
 from fsl_async import Adam, Dense, MisuseError, Privacy, Ring, Sparse, StorageError, Task
 from parties import History, Turn, run_experiment
-from parties.simulation import experiment
+from parties.simulation import experiment, ways
 from parties.simulation.history import HistoryFile
 
 TASK = Task(
@@ -23,6 +23,7 @@ TASK = Task(
 )
 ANY = msgspec.structs.replace(TASK, updates="any", apply="row-mean")
 ROWS = msgspec.structs.replace(TASK, apply="row-mean")
+UNION = msgspec.structs.replace(TASK, optimizer=Adam(rate=0.1), alignment="union")
 MODEL = {"items": np.arange(80, dtype=np.float32).reshape(40, 2), "head": np.zeros(2)}
 NAMES = ("anna", "ben", "cleo", "dan/a")
 
@@ -56,7 +57,7 @@ def run(**options) -> History:
         msgspec.structs.replace(TASK, apply="sum"),
         msgspec.structs.replace(TASK, optimizer=Adam(rate=0.1)),
         msgspec.structs.replace(TASK, apply="tests.parties.simulation.test_experiment:own"),
-        msgspec.structs.replace(TASK, optimizer=Adam(rate=0.1), alignment="union"),
+        UNION,
     ],
     ids=["row-mean", "any", "sum", "adam", "own", "union"],
 )
@@ -129,6 +130,15 @@ def test_the_mean_of_each_row_is_what_numpy_says():
 def test_who_trains_at_the_same_time_changes_nothing():
     assert run(concurrency=3, clear=True).facts == run(clear=True).facts
     assert run(concurrency=3).facts == run().facts
+
+
+@pytest.mark.parametrize("settings", [{"task": ANY, "late": 0.4}, {"task": UNION}], ids=["late", "union"])
+def test_how_many_retrieve_at_the_same_time_changes_nothing(monkeypatch, settings):
+    clients = CLIENTS | {name: client for name, (client, _) in FAULTS.items()}
+    whole = run(**settings, clients=clients)
+    for count in (1, 3):
+        monkeypatch.setattr(ways, "TOGETHER", count)
+        assert run(**settings, clients=clients).facts == whole.facts
 
 
 @pytest.mark.slow
