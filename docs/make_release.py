@@ -145,11 +145,11 @@ def sbom(version: str, wheel: tuple[str, bytes], parts: list[dict[str, Any]], im
 def release(root: Path, key: Path | None) -> Path:
     """Make the release of a checkout; returns the folder."""
     version = checked_version(root)
-    files = built_twice(root)
     hashes = (root / "constraints-hashes.txt").read_text(encoding="utf-8")
+    parts = components(hashes)
+    files = built_twice(root)
     files["constraints-hashes.txt"] = hashes.encode()
     (wheel,) = ((name, content) for name, content in files.items() if name.endswith(".whl"))
-    parts = components(hashes)
     files[f"fsl_async-{version}.cdx.json"] = sbom(version, wheel, parts, image=False)
     files[f"fsl_async-{version}-image.cdx.json"] = sbom(version, wheel, parts, image=True)
     sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(files.items()))

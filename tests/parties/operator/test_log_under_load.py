@@ -105,7 +105,7 @@ def test_a_log_that_nobody_reads_keeps_nobody_waiting_and_says_later_what_is_mis
         logger = logging.getLogger("parties.test")
         with log.installed():
             began = time.monotonic()
-            for _ in range(20_000):
+            for _ in range(8_000):
                 logger.warning("x" * 1_000)
             assert time.monotonic() - began < 60
             lines: list[bytes] = []
@@ -118,7 +118,7 @@ def test_a_log_that_nobody_reads_keeps_nobody_waiting_and_says_later_what_is_mis
     assert words.pop() == "again"
     losses = [int(line.split()[0]) for line in words if "lines of the log were lost here" in line]
     assert losses, "more was written than waits"
-    assert sum(losses) + len(words) - len(losses) == 20_000
+    assert sum(losses) + len(words) - len(losses) == 8_000
     assert sum(map(len, lines)) <= MOST_WAITING + 2**17
 
 

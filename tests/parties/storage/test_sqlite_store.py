@@ -724,6 +724,7 @@ async def test_the_log_is_moved_into_the_file_when_nobody_writes(path, monkeypat
         await settles(lambda: path.stat().st_size > 2_000_000)
 
 
+@pytest.mark.slow
 async def test_the_log_does_not_grow_without_end(path, monkeypatch):
     monkeypatch.setattr(sqlite_store, "REST_SECONDS", 3600.0)
     for bound in ("LOG_BYTES", "PRESSING_LOG_BYTES", "AGAIN_BYTES"):
