@@ -244,7 +244,9 @@ async def _blobs(file: ServerFile, deployment: Deployment) -> str:
         check_owner(folder, blobs_owner(deployment, file.server), create=False)
     except OSError as error:
         raise refused(folder / ".owner", error) from error
-    lost = [] if not exists(file.store.path) else await _lost_blobs(file.store.path, folder, deployment)
+    if not exists(path := file.store.path):
+        raise Doubt(f"{folder} is this server's, but {path} is not there: put it back, or `fsl-async restore` a copy")
+    lost = await _lost_blobs(path, folder, deployment)
     if lost:
         several = count_of(len(lost), "blob of the running round is", "blobs of the running round are")
         raise Doubt(f"{several} missing or altered in {folder}, and the round waits for them: {lost[0]}")

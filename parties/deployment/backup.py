@@ -90,7 +90,9 @@ def back_up(file: ServerFile, target: Path, model: Path | None) -> Backup:
     """
     source, blobs = _source(file), file.blobs_folder
     copied = blobs_beside(target) if blobs is not None and exists(blobs) else None
-    for new in [target, *([copied] if copied else []), *([model, state_path(model)] if model else [])]:
+    if copied is not None and exists(copied):
+        raise StorageError(f"{copied}, where the bulk of {target} goes, exists already; name the copy otherwise")
+    for new in [target, *([model, state_path(model)] if model else [])]:
         if exists(new):
             raise StorageError(f"{new} exists already, and is not overwritten; name a new file")
     _progress(source)

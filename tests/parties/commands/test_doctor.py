@@ -250,6 +250,18 @@ CASES: dict[str, tuple[Damage, dict[str, str]]] = {
         lambda f, u: save_model(f / "model.npz", {"items": np.zeros((3, 3), np.float32)}),
         {"start": "head"},
     ),
+    "no store and no mark beside blobs": (
+        lambda f, u: [(f / "S0.sqlite").unlink(), (f / "S0.sqlite.mark").unlink()],
+        {"start": "Put that store back", "blobs": "S0.sqlite is not there: put it back"},
+    ),
+    "no store and no mark beside an empty folder of blobs": (
+        lambda f, u: [
+            (f / "S0.sqlite").unlink(),
+            (f / "S0.sqlite.mark").unlink(),
+            *[shutil.rmtree(each) for each in (f / "S0.blobs").glob("round-*")],
+        ],
+        {"start": "opens round 1", "blobs": "S0.sqlite is not there: put it back"},
+    ),
     "no blobs": (lambda f, u: shutil.rmtree(f / "S0.blobs"), {"start": GOES_ON, "blobs": "mount its disk"}),
     "S1's blobs": (
         lambda f, u: [shutil.rmtree(f / "S0.blobs"), shutil.copytree(u / "S1.blobs", f / "S0.blobs")],

@@ -170,6 +170,16 @@ def test_nothing_is_overwritten(stopped, run, words):
     assert not (stopped / "copy.sqlite").exists()
 
 
+def test_a_copy_named_as_the_store_is_told_that_its_bulk_would_be_the_server_s_own(stopped, run):
+    before = sorted(stopped.rglob("*"))
+    code, said, _ = run("S0.toml", "S0.copy")
+    assert code == ExitCode.STORAGE
+    assert (
+        "S0.blobs, where the bulk of S0.copy goes, exists already; name the copy otherwise" in said["error"]["message"]
+    )
+    assert sorted(stopped.rglob("*")) == before
+
+
 def test_what_cannot_be_copied_is_named_and_nothing_stays(stopped, run, monkeypatch):
     before = {path.name for path in stopped.iterdir()}
     (stopped / "text.sqlite").write_text("not a store at all, but long enough for a header: " + "x" * 200)
