@@ -216,13 +216,15 @@ class _Experiment:
         self, evaluate: Callable[[Model], Mapping[str, float]] | None, held_out: Mapping[str, Client]
     ) -> Record:
         """The figures of the model as it stands."""
-        model, turns = self.standing.model, {name: Turn(0, self._draw(0, name)) for name in held_out}
-        wanted = {name: asked(turns[name]) if callable(asked) else asked for name, (asked, _) in held_out.items()}
+        model = self.standing.model
         found = []
-        for name, rows in Clear(self._task, 0, self.standing).retrieve(wanted).items():
+        for name, (wanted, function) in held_out.items():
+            turn = Turn(0, self._draw(0, name))
+            asked = {name: wanted(turn) if callable(wanted) else wanted}
+            rows = Clear(self._task, 0, self.standing).retrieve(asked)[name]
             if isinstance(rows, Exception):
                 raise rows
-            found.append(_train(held_out[name][1], rows, turns[name]).metrics)
+            found.append(_train(function, rows, turn).metrics)
         return _means("held_out.", found) | figures("", evaluate(model) if evaluate else {})
 
     def left(self) -> Model:
