@@ -144,7 +144,10 @@ CASES: dict[str, tuple[Damage, dict[str, str]]] = {
     ),
     "a new store beside the bulk of the one before": (
         lambda f, u: [(f / "S0.sqlite").unlink(), (f / "S0.sqlite.mark").unlink(), bulk_of(f, 2)],
-        {"start": "has bulk of round 2, and the last round that this store has begun is 0"},
+        {
+            "start": "has bulk of round 2, and the last round that this store has begun is 0",
+            "blobs": "S0.sqlite is not there: put it back",
+        },
     ),
     "the bulk of a later store": (
         lambda f, u: bulk_of(f, 3),
@@ -249,10 +252,6 @@ CASES: dict[str, tuple[Damage, dict[str, str]]] = {
     "another model": (
         lambda f, u: save_model(f / "model.npz", {"items": np.zeros((3, 3), np.float32)}),
         {"start": "head"},
-    ),
-    "no store and no mark beside blobs": (
-        lambda f, u: [(f / "S0.sqlite").unlink(), (f / "S0.sqlite.mark").unlink()],
-        {"start": "Put that store back", "blobs": "S0.sqlite is not there: put it back"},
     ),
     "no store and no mark beside an empty folder of blobs": (
         lambda f, u: [
