@@ -161,20 +161,25 @@ class Secure:
 
         async def one(stage: Stage, name: str) -> None:
             try:
-                if name not in self._clients:
-                    self._clients[name] = await stage.enter(name)
                 found[name] = await work(self._clients[name], given[name])
             except Exception as error:
                 found[name] = error
-            if leave and (client := self._clients.pop(name, None)):
+            if leave:
+                client = self._clients.pop(name)
                 self._moved.update(up=client.bytes_sent, down=client.bytes_received)
                 await stage.leave(client)
 
         async def all_of_them(stage: Stage) -> None:
             for names in at_a_time(self._network.task, list(given)):
+                for name in names:  # in this order, which decides their randomness; no handshake waits for others' work
+                    try:
+                        self._clients[name] = self._clients.get(name) or await stage.enter(name)
+                    except Exception as error:
+                        found[name] = error
                 async with trio.open_nursery() as nursery:
                     for name in names:
-                        nursery.start_soon(one, stage, name)
+                        if name not in found:
+                            nursery.start_soon(one, stage, name)
 
         self._network.carry_out(all_of_them)
         return {name: found[name] for name in given}

@@ -132,7 +132,18 @@ def test_who_trains_at_the_same_time_changes_nothing():
     assert run(concurrency=3).facts == run().facts
 
 
-@pytest.mark.parametrize("settings", [{"task": ANY, "late": 0.4}, {"task": UNION}], ids=["late", "union"])
+NOISY = msgspec.structs.replace(
+    TASK,
+    bound=50.0,
+    max_clients=1000,
+    privacy=Privacy(noise=0.3, delta=1e-6, budget=1e4),
+    ring=Ring(64, fraction_bits=16),
+)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"task": ANY, "late": 0.4}, {"task": UNION}, {"task": NOISY}], ids=["late", "union", "noise"]
+)
 def test_how_many_retrieve_at_the_same_time_changes_nothing(monkeypatch, settings):
     clients = CLIENTS | {name: client for name, (client, _) in FAULTS.items()}
     whole = run(**settings, clients=clients)
