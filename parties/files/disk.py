@@ -35,6 +35,9 @@ NETWORK_FILE_SYSTEMS = frozenset({
 })
 # fmt: on
 
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The errors of a disk or a quota that has no room left."""
+
 REMEDIES: Mapping[int, str] = {
     errno.ENOENT: "its folder does not exist; create it, owned by the user who runs this command, with mode 0700",
     errno.ENOTDIR: "what should be its folder is a file; name a file in a folder",

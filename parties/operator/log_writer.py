@@ -7,7 +7,6 @@ server does not end because nobody reads its log.
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import threading
@@ -17,7 +16,7 @@ from contextlib import suppress
 from io import UnsupportedOperation
 from typing import TextIO, TypeAlias
 
-from parties.files.disk import REMEDIES
+from parties.files.disk import NO_ROOM, REMEDIES
 
 MOST_WAITING = 2**22
 """The most bytes of lines that wait to be written."""
@@ -99,7 +98,7 @@ class ThreadedWriter:
             except BlockingIOError:  # another process that shares the pipe or terminal may have made it non-blocking
                 select.select([], [self._descriptor], [])
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                if error.errno not in NO_ROOM:
                     raise
                 self.problem = REMEDIES[error.errno]
                 time.sleep(ROOM_SECONDS)

@@ -6,7 +6,6 @@ should be a local one.
 
 from __future__ import annotations
 
-import errno
 import re
 import secrets
 import stat
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from fsl_async.digests import same
 from fsl_async.errors import MisuseError, StorageError
-from parties.files.disk import replaced_by
+from parties.files.disk import NO_ROOM, replaced_by
 from parties.storage.store import DiskFullError
 
 TOKEN_BYTES = 32
@@ -53,7 +52,7 @@ class OperatorToken:
             with replaced_by(path) as file:  # mode 0600 from the start
                 file.write(f"{self._text}\n".encode())
         except OSError as error:
-            kind = DiskFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
+            kind = DiskFullError if error.errno in NO_ROOM else StorageError
             raise kind(f"{path}: the operator's token cannot be written: {error.strerror}") from error
         self.written = True
 

@@ -194,7 +194,7 @@ class _Experiment:
                 {name: (self._clients[name][0], turn) for name, turn in turns.items()}, waiting
             ):
                 names, waiting = [], {}
-            part.submit(waiting)
+            part.submit(waiting, {})
             training: dict[str, Future[_Trained]] = {}
             for some in at_a_time(self._task, names):
                 begun = part.start({name: (self._clients[name], turns[name]) for name in some})
@@ -376,7 +376,7 @@ class _Round:
         _spend(self._record, "train", trained.seconds)
         return trained
 
-    def submit(self, updates: Mapping[str, Any], metrics: Mapping[str, Mapping[str, float]] | None = None) -> None:
+    def submit(self, updates: Mapping[str, Any], metrics: Mapping[str, Mapping[str, float]]) -> None:
         """Add updates to the sum, all at the same time; one that is refused is left out."""
         with _timed(self._record, "submit"):
             outcomes = self._way.submit(updates)
@@ -386,7 +386,7 @@ class _Round:
             elif isinstance(outcome, Exception):
                 raise outcome
             else:
-                self._metrics[name] = (metrics or {}).get(name, {})
+                self._metrics[name] = metrics.get(name, {})
 
     def figures(self, ended: Ended) -> Record:
         """What the record has of the round."""

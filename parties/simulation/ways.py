@@ -140,7 +140,7 @@ class Secure:
 
     def finish(self) -> Ended:
         """Close the round."""
-        self._each(dict.fromkeys(self._clients), _nothing, leave=True)
+        self._network.carry_out(self._leave_all)
         moved = self._moved["up"], self._moved["down"]
         try:
             outcome = self._network.finish_round()
@@ -165,9 +165,7 @@ class Secure:
             except Exception as error:
                 found[name] = error
             if leave:
-                client = self._clients.pop(name)
-                self._moved.update(up=client.bytes_sent, down=client.bytes_received)
-                await stage.leave(client)
+                await self._leave(stage, name)
 
         async def all_of_them(stage: Stage) -> None:
             for names in at_a_time(self._network.task, list(given)):
@@ -183,6 +181,15 @@ class Secure:
 
         self._network.carry_out(all_of_them)
         return {name: found[name] for name in given}
+
+    async def _leave(self, stage: Stage, name: str) -> None:
+        client = self._clients.pop(name)
+        self._moved.update(up=client.bytes_sent, down=client.bytes_received)
+        await stage.leave(client)
+
+    async def _leave_all(self, stage: Stage) -> None:
+        for name in list(self._clients):
+            await self._leave(stage, name)
 
 
 class Clear:
@@ -278,10 +285,6 @@ class Clear:
             return Standing(*own_step(task, rule, model, update, self._before.state, self._number, clients))
         counts = self._contributors if task.rule == "row-mean" else {}
         return Standing(*average_and_step(task, model, update, self._before.state, clients, counts))
-
-
-async def _nothing(client: Client, given: None) -> None:
-    pass
 
 
 def _outcome(work: Callable[[], ResultT]) -> ResultT | Exception:

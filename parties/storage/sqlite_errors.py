@@ -19,7 +19,7 @@ from typing import Final
 from urllib.parse import quote
 
 from fsl_async.errors import StorageError
-from parties.files.disk import REMEDIES
+from parties.files.disk import NO_ROOM, REMEDIES
 from parties.storage.store import DAMAGED, DiskFullError, StoreLostError
 
 PIECE_BYTES: Final = 1 << 20
@@ -99,7 +99,7 @@ def _not_opened(path: Path, error: sqlite3.Error) -> StorageError:
 
 def _not_written(path: Path, code: int, error: sqlite3.Error) -> StorageError:
     """The error for a failed write; SQLite does not distinguish a used-up quota, which is treated as a full disk."""
-    if code == sqlite3.SQLITE_IOERR_WRITE and _write_trouble(path) in {errno.EDQUOT, errno.ENOSPC}:
+    if code == sqlite3.SQLITE_IOERR_WRITE and _write_trouble(path) in NO_ROOM:
         return DiskFullError(f"{path}: nothing of this was stored: {REMEDIES[errno.EDQUOT]}")
     return _disk_failed(path, f"{_name(error)}: {error}")
 

@@ -34,7 +34,7 @@ import trio
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
-from parties.files.disk import REMEDIES, InUseError, check_room, refuse_network, refused, sync_folder
+from parties.files.disk import NO_ROOM, REMEDIES, InUseError, check_room, refuse_network, refused, sync_folder
 from parties.storage.blobs.blobs import Blobs, Usage, checked, checked_prefix, is_below
 from parties.storage.blobs.memory import missing, too_short
 from parties.storage.store import DiskFullError, StoreLostError
@@ -125,8 +125,6 @@ PASSING = "~"
 LONGEST_PART = 240
 """Bytes of a file's name; a longer name is cut into folders, each but the last with a plus behind it."""
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-
 
 class FolderBlobs(Blobs):
     """Blobs in a folder.
@@ -180,7 +178,7 @@ class FolderBlobs(Blobs):
             above = "the folder above it does not exist" if create else "the server makes it when it starts"
             raise StorageError(f"{folder} is not there: {above}") from error
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in NO_ROOM:
                 raise DiskFullError(f"{folder} takes nothing: the disk is full; free some of it") from error
             raise refused(folder, error) from error
         return cls(folder) if lock is None else cls(folder, _stored(folder), lock)
@@ -310,7 +308,7 @@ class FolderBlobs(Blobs):
             os.close(descriptor)
 
     def _failed(self, name: str, error: OSError) -> StorageError:
-        if error.errno in _FULL:
+        if error.errno in NO_ROOM:
             return DiskFullError(f"the blob {name} was not stored: the disk of {self._folder} is full; free some of it")
         if error.errno == errno.EIO:
             self._lost = StoreLostError(f"the disk of {self._folder} failed ({error.strerror}); start on another one")
