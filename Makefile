@@ -37,8 +37,10 @@ FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_asyn
 .PHONY: demo test test-all test-fast learn security hosts soak simulate reach fuzz lint docs bench secagg paper browser \
 	hashes release clean
 
+# The pip that comes with an old Python takes three times as long to find what fits together; it does for whoever has no other.
 .venv/python:
 	$(PYTHON) -m venv .venv
+	-$(PIP) --no-compile pip
 	touch $@
 
 .venv/demo: .venv/python pyproject.toml constraints.txt
@@ -80,6 +82,7 @@ FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_asyn
 # Flower's environment goes without constraints.txt: it requires older releases of what is pinned there.
 .venv-flower/ready: pyproject.toml
 	$(PYTHON) -m venv .venv-flower
+	-.venv-flower/bin/pip --disable-pip-version-check --quiet install --no-compile --constraint constraints.txt pip
 	.venv-flower/bin/pip --disable-pip-version-check --quiet install --editable .[server,flower] 'flwr[simulation]==1.41.0' torch==2.13.0 \
 		pytest pytest-timeout pytest-trio pytest-xdist hypothesis
 	touch $@
