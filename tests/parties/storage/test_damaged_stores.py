@@ -1,113 +1,54 @@
 """Stores with damaged content: whatever is read, the answer is a `StorageError` that says what cannot be read."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 import numpy as np
 import pytest
 
 from fsl_async.bin_count import bins_of_round
-from fsl_async.config import BlockModel, RoundConfig, ServerKeys
-from fsl_async.errors import PeerViolationError, StorageError
-from fsl_async.protocols import epochs, psu, ssa, toss
-from fsl_async.ring import Ring
-from fsl_async.task import Dense, Sparse, Task
+from fsl_async.errors import StorageError
+from fsl_async.protocols import epochs, ssa, toss
+from fsl_async.task import Sparse
 from parties.client import state as client_state
 from parties.client.session import StoredSession
 from parties.client.state import ClientState
 from parties.client.submission import StoredDraft
 from parties.client.trees import MadeTrees, StoredTrees
 from parties.compute import InlineLane
-from parties.identity.keys import Identity
 from parties.identity.registry import Registry
-from parties.outcome import Done, RoundReport
 from parties.server.admission import Enrolment, ListOnly, StoredEnrolment
-from parties.server.evidence import Evidence, EvidenceBook
-from parties.server.history import Arrays, PastRounds, Progress, Restore, standing_of
+from parties.server.evidence import Evidence
+from parties.server.history import PastRounds, Progress, Restore
 from parties.server.round.reading import StoredSubmission
-from parties.server.round.records import RoundRecords, StoredRequest
+from parties.server.round.records import StoredRequest
 from parties.server.round.toss import TossRun
-from parties.server.round.waiting import Measured, Stopwatch
-from parties.server.sessions import Sessions, StoredOrigin
-from parties.status import PastRound, RoundTimes
-from parties.storage.store import MemoryStore, Put, Record, Store, decode_stored
+from parties.server.round.waiting import Measured
+from parties.server.sessions import StoredOrigin
+from parties.status import PastRound
+from parties.storage.store import MemoryStore, Put, Record, decode_stored
 from tests.support.cases import in_turn
-
-TASK = Task(
-    name="goods", blocks=[Sparse("items", rows=40, select=3), Dense("head", size=2)], ring=Ring(64), min_clients=2
+from tests.system.fuzzing.catalogue import PARSERS
+from tests.system.fuzzing.samples import ALICE, CONFIG, TASK
+from tests.system.fuzzing.store_parsers import (
+    FRESH,
+    PAST,
+    ROUND,
+    SilentLink,
+    encode,
+    load_state,
+    open_history,
+    records_of,
 )
-ALICE = Identity("alice", bytes([1]) * 32, bytes([2]) * 32, bytes([3]) * 32)
-KEYS = ServerKeys(bytes([3]) * 32, bytes([4]) * 32)
-CONFIG = RoundConfig(
-    task=TASK,
-    number=3,
-    session=3,
-    hash_seed=bytes(32),
-    toss=(bytes(32), bytes(32)),
-    servers=(KEYS, KEYS),
-    model=(BlockModel("items", "f4", bytes(32)), BlockModel("head", "f4", bytes(32))),
-    bins=bins_of_round(TASK, (), ()),
-)
-MODEL = {"items": np.zeros((40, 1), np.float32), "head": np.zeros(2, np.float32)}
-FRESH = Progress(task=TASK.canonical(), server=0, keys=KEYS, alignment=psu.Everything())
-ROUND = "round-00000003"
 
-encode = msgspec.msgpack.encode
+PLACES = [
+    *("state-owner", "state-session", "state-retrieval", "state-submission", "server-standing", "server-past"),
+    *("server-opened", "server-round-times", "server-spent", "server-evidence", "server-enrolled", "server-request"),
+    *("server-submission", "server-session", "server-session-origin", "server-toss-half", "server-toss-said"),
+    *("server-sample", "server-last-sample", "server-last-toss"),
+]
+"""The parsers of MessagePack among those of `tests.system.fuzzing.store_parsers`."""
 
-
-async def _no_session(client: str):
-    raise PeerViolationError(client, "has no session")
-
-
-class NoLink:
-    peer = "S1"
-
-    def post(self, message) -> None:
-        pass
-
-
-def _client(store: Store) -> Awaitable[object]:
-    return ClientState(store, ALICE.public, TASK, InlineLane()).load()
-
-
-async def _origin(store: Store) -> None:
-    await store.commit(Put("session/alice/state", encode(epochs.Established(2, 3, bytes(32)))))
-    sessions = Sessions(TASK, store)
-    await sessions.restore()
-    await sessions.of(CONFIG, "alice")
-
-
-def _records(store: Store) -> RoundRecords:
-    return RoundRecords(store, CONFIG, _no_session)
-
-
-PLACES: dict[str, tuple[Callable[[bytes], Put | Record], Callable[[Store], Awaitable[object]]]] = {
-    "client's owner": (lambda data: Put("owner", data), _client),
-    "standing": (lambda data: Put("standing", data), lambda store: standing_of(store, FRESH, Arrays(MODEL))),
-    "settled rounds": (lambda data: Put("past/00000003", data), lambda store: PastRounds(store).last(3, 1)),
-    "one settled round": (lambda data: Put("past/00000003", data), lambda store: PastRounds(store).number(3)),
-    "times": (
-        lambda data: Put(f"{ROUND}/times", data),
-        lambda store: Stopwatch(1.0, f"{ROUND}/times").resume(store, "Closed", 2.0),
-    ),
-    "opening": (lambda data: Put(f"{ROUND}/opened", data), lambda store: PastRounds(store).opened_at(3, 1.0)),
-    "evidence": (lambda data: Record("evidence", data), lambda store: EvidenceBook(store).restore()),
-    "enrolments": (
-        lambda data: Record("enrolment", data),
-        lambda store: Enrolment("S0", bytes(32), Registry(), ListOnly(), store).restore(),
-    ),
-    "requests": (lambda data: Record(f"{ROUND}/requests", data), lambda store: _records(store).requests()),
-    "submission": (
-        lambda data: Put(f"{ROUND}/submissions/alice", data),
-        lambda store: _records(store).submission("alice"),
-    ),
-    "session's state": (lambda data: Put("session/alice/state", data), lambda store: Sessions(TASK, store).restore()),
-    "session's origin": (lambda data: Put("session/alice/00000002/origin", data), _origin),
-    "toss": (
-        lambda data: Record(f"{ROUND}/toss", data),
-        lambda store: TossRun.begin(0, 3, bytes(32), bytes, store, NoLink()),
-    ),
-}
 DAMAGE = {
     "nothing": b"",
     "no MessagePack": b"\xc1",
@@ -120,16 +61,9 @@ DAMAGE = {
 
 @in_turn("damage", DAMAGE.values())
 @in_turn("place", PLACES)
-async def test_what_cannot_be_read_is_the_stores_error(place, damage):
-    write, read = PLACES[place]
-    store = MemoryStore()
-    await store.commit(write(damage))
+def test_what_cannot_be_read_is_the_stores_error(place, damage):
     with pytest.raises(StorageError, match=r"cannot be read: .*damaged or was written by another release"):
-        await read(store)
-
-
-def test_what_was_kept_is_read():
-    assert decode_stored(encode(FRESH), Progress, "the standing") == FRESH
+        PARSERS[place].read(damage)
 
 
 # ---- values that can be read and make no sense
@@ -138,21 +72,21 @@ def test_what_was_kept_is_read():
 @pytest.mark.parametrize(
     ("form", "words"),
     [
-        (("<f4", (40, 2)), "cannot reshape"),
-        (("O", (40, 1)), "no model has this type"),
-        (("<f4\n(", (40, 1)), "no model has this type"),
+        (("<f4", (40, 1)), "cannot reshape"),
+        (("O", (40, 2)), "no model has this type"),
+        (("<f4\n(", (40, 2)), "no model has this type"),
         (("<f4", (2**40, 2**40)), ""),
     ],
     ids=["another shape", "objects", "no type", "absurd shape"],
 )
 async def test_an_array_of_another_form_is_the_stores_error(form, words):
     store = MemoryStore()
-    await standing_of(store, FRESH, Arrays(MODEL))
+    await open_history(store)
     standing = decode_stored(await store.blob("standing"), Progress, "the standing")
     damaged = msgspec.structs.replace(standing, forms=standing.forms | {"model/items": form})
     await store.commit(Put("standing", encode(damaged)))
     with pytest.raises(StorageError, match=f"model/items in the store is no array .*{words}"):
-        await standing_of(store, FRESH, Arrays(MODEL))
+        await open_history(store)
 
 
 @pytest.mark.parametrize("task", [b"", TASK.canonical()[:-1] + b"\xcc\x08"], ids=["none", "another form"])
@@ -160,10 +94,10 @@ async def test_a_task_that_cannot_be_read_is_the_stores_error(task):
     store = MemoryStore()
     await store.commit(Put("standing", encode(msgspec.structs.replace(FRESH, task=task))))
     with pytest.raises(StorageError, match="the store belongs to another task: the store: sent a task that"):
-        await standing_of(store, FRESH, Arrays(MODEL))
+        await open_history(store)
     owner = await _owner_with(task)
     with pytest.raises(StorageError, match="this client's state cannot be read"):
-        await _client(owner)
+        await load_state(owner)
 
 
 async def _owner_with(task: bytes) -> MemoryStore:
@@ -187,7 +121,7 @@ async def test_rows_that_no_client_has_are_the_stores_error(rows, words):
     kept = MadeTrees.fresh(CONFIG, {0: np.array([1, 5], np.uint32)}, bytes).stored()
     store = await _with_session(msgspec.structs.replace(kept, rows={0: rows}))
     with pytest.raises(StorageError, match=f"this client's state cannot be read: .*{words}"):
-        await _client(store)
+        await load_state(store)
 
 
 async def test_trees_of_another_task_are_the_stores_error():
@@ -196,7 +130,7 @@ async def test_trees_of_another_task_are_the_stores_error():
     config = msgspec.structs.replace(CONFIG, task=larger, bins=bins_of_round(larger, (), ()))
     store = await _with_session(msgspec.structs.replace(kept, config=config.canonical()))
     with pytest.raises(StorageError, match="it has trees of another task"):
-        await _client(store)
+        await load_state(store)
 
 
 async def _with_session(planting) -> MemoryStore:
@@ -216,7 +150,7 @@ async def test_a_toss_of_another_round_is_the_stores_error():
     store = MemoryStore()
     await store.commit(Record(f"{ROUND}/toss", encode(toss.Half(0, -3, bytes(32), bytes(32), bytes(32)))))
     with pytest.raises(StorageError, match="is of S0 in round -3"):
-        await TossRun.begin(0, 3, bytes(32), bytes, store, NoLink())
+        await TossRun.begin(0, 3, bytes(32), bytes, store, SilentLink())
 
 
 async def test_an_enrolment_that_contradicts_another_is_the_stores_error():
@@ -235,11 +169,11 @@ async def test_an_enrolment_that_contradicts_another_is_the_stores_error():
 async def test_a_name_of_no_part_is_the_stores_error(name):
     store = MemoryStore()
     await store.commit(Put(f"{ROUND}/parts/bob/retrieve-3/{'ab' * 32}", b"part"))
-    (known,) = await _records(store).parts()
+    (known,) = await records_of(store).parts()
     assert known == (("bob", "retrieve", 3), bytes.fromhex("ab" * 32))
     await store.commit(Put(f"{ROUND}/parts/{name}", b"part"))
     with pytest.raises(StorageError, match="names no public part"):
-        await _records(store).parts()
+        await records_of(store).parts()
 
 
 # ---- records of another release
@@ -294,11 +228,11 @@ def test_nothing_that_is_stored_is_dropped_because_it_is_not_known(kind):
 
 async def test_a_record_with_a_field_of_another_release_is_not_read():
     store = MemoryStore()
-    await standing_of(store, FRESH, Arrays(MODEL))
+    await open_history(store)
     later = msgspec.msgpack.decode(encode(FRESH)) | {"later": 1}
     await store.commit(Put("standing", encode(later)))
     with pytest.raises(StorageError, match=r"unknown field `later`.*written by another release"):
-        await standing_of(store, FRESH, Arrays(MODEL))
+        await open_history(store)
 
 
 # ---- a clock that is put back
@@ -313,8 +247,5 @@ async def test_a_round_that_opened_in_the_future_opened_now():
 
 
 def test_no_round_lasts_less_than_no_time():
-    report = RoundReport(
-        round_id=bytes(32), number=1, ending=Done(), clients={}, excluded={}, model=CONFIG.model, union=()
-    )
-    past = PastRound(report=report, protocol="ssa", opened_at=2e9, settled_at=8e8, times=RoundTimes(), evaluating=0.0)
+    past = msgspec.structs.replace(PAST, opened_at=2e9, settled_at=8e8)
     assert past.seconds == 0.0

@@ -3,11 +3,9 @@
 import io
 import re
 from collections.abc import Callable
-from functools import cache
 from http.client import HTTPConnection
 from typing import Any
 
-import msgspec
 import numpy as np
 from rich.console import RenderableType
 
@@ -19,7 +17,7 @@ from parties.commands.plan.calibration import load_constants, save_constants
 from parties.deployment.operator_port import operator_port
 from parties.events import Warned
 from parties.files.models import load_model
-from parties.operator import Log, ObserverSetup, OperatorObserver
+from parties.operator import Log
 from parties.operator.answers import (
     VERSION,
     Aborting,
@@ -38,11 +36,11 @@ from parties.operator.queries import OperatorPort
 from parties.operator.terminal import as_text, round_screen, rounds_table, status_screen
 from parties.operator.token import OperatorToken, read_operator_token
 from parties.settings.party_file import ServerFile
-from parties.status import Fingerprints, PastRound, RoundStatus, RoundTimes, ServerStatus, fingerprint
+from tests.parties.operator.stage import Stage
 
 from .file_parsers import SERVER_TOML
 from .parser import SLOW, Parser
-from .samples import REPORT, TASK, key, workplace
+from .samples import TASK, workplace
 
 MISUSE = (MisuseError,)
 
@@ -107,49 +105,18 @@ def _hear(data: bytes) -> None:
     assert read_answer(as_json(view), kind) == view
 
 
-@cache
-def _observer() -> OperatorObserver:
-    observer = OperatorObserver(ObserverSetup(0, "goods", Log("S0", "json", stream=io.StringIO()), clock=lambda: 5.0))
-    observer.problems.hear(Warned(about="store", explanation="full"), 5.0)
-    return observer
-
-
 def _answers() -> list[bytes]:
-    run = RoundStatus(
-        number=4,
-        round_id=key(1).hex(),
-        fingerprint=fingerprint(key(1)),
-        protocol="ssa",
-        state="Open",
-        opened_at=1.0,
-        activity="collecting",
-        since=1.0,
-        times=RoundTimes(collecting=2.0),
-        evaluating=0.5,
-        closes_at=9.0,
-        submissions=2,
-        evaluated=1,
-        retrievals=4,
-        minimum=2,
-        maximum=6,
-        waiting_for="clients",
-    )
-    past = PastRound(
-        report=REPORT, protocol="ssa", opened_at=1.0, settled_at=2.0, times=RoundTimes(collecting=1.0), evaluating=0.5
-    )
-    status = msgspec.structs.replace(
-        ServerStatus.away("S0", "goods", Fingerprints.of(key(5), b"", (key(7), key(8)))),
-        stage="running",
-        number=4,
-        last=past.summary(),
-        round=run,
-        rounds_done=3,
-        rounds_aborted=1,
-    )
+    stage = Stage(Log("S0", "json", stream=io.StringIO()))
+    stage.meet_peer()
+    stage.tell(Warned(about="store", explanation="full"))
+    stage.open_round(3)
+    stage.settle(["alice"], {"bob": "proof"})
+    stage.open_round(4)
+    stage.submit("alice")
     views = (
-        status_answer(status, _observer()),
-        rounds_answer([past]),
-        round_answer(past),
+        status_answer(stage.status(), stage.observer),
+        rounds_answer(stage.past),
+        round_answer(stage.past[0]),
         Aborting(version=VERSION, number=3, because="a trial"),
         LogLevel(version=VERSION, level="info"),
         Drawing(version=VERSION, number=3, asked=7),

@@ -7,7 +7,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import trio
 from safetensors.numpy import save
@@ -17,7 +16,7 @@ from parties.files.models import load_model
 from parties.identity.keys import Identity, PublicIdentity, read_private
 from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook, add_tokens, read_token
-from parties.operator import Log, ObserverSetup, OperatorObserver
+from parties.operator import Log
 from parties.operator.http import HttpLimits, serve_connection
 from parties.operator.resources import Resources
 from parties.operator.token import OperatorToken
@@ -26,11 +25,10 @@ from parties.settings.lists import add_clients, list_clients, revoke_client
 from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.task_file import Deployment
 from parties.settings.writing import write_deployment
-from parties.status import Fingerprints, PastRound, RoundTimes, ServerStatus
-from tests.parties.operator.stage import Host, OneTask
+from tests.parties.operator.stage import Host, Stage
 
 from .parser import HEAVY, SLOW, Parser
-from .samples import ALICE, REPORT, SERVERS, TASK, Script, key, workplace
+from .samples import ALICE, SERVERS, TASK, Script, workplace
 
 SERVER_TOML = """\
 server = 0
@@ -131,45 +129,6 @@ class _Visitor(Script, trio.abc.HalfCloseableStream):
         await trio.lowlevel.checkpoint()
 
 
-class _Server:
-    """A server that stands still."""
-
-    def status(self) -> ServerStatus:
-        return msgspec.structs.replace(
-            ServerStatus.away("S0", "goods", Fingerprints.of(key(5), b"", (key(7), key(8)))),
-            peer_connected=True,
-            peer_release="0.2",
-            peer_stops_since=None,
-            stage="preparing",
-            number=2,
-            waiting_for="S1",
-            rounds_done=1,
-        )
-
-    def known_clients(self) -> tuple[str, ...]:
-        return ("alice", "bob")
-
-    def submitted_clients(self) -> frozenset[str]:
-        return frozenset({"alice"})
-
-    def drawn_clients(self) -> frozenset[str] | None:
-        return None
-
-    async def past_rounds(self, most: int, before: int = 0) -> list[PastRound]:
-        return [
-            PastRound(report=REPORT, protocol="ssa", opened_at=1.0, settled_at=2.0, times=RoundTimes(), evaluating=0.5)
-        ]
-
-    async def abort_round(self, number: int, explanation: str) -> object:
-        raise MisuseError(f"round {number} is not running")
-
-    async def close_now(self, number: int) -> int:
-        raise MisuseError(f"round {number} is not open")
-
-    def draw_round(self, number: int) -> int:
-        raise MisuseError(f"nobody is to be drawn for round {number} now")
-
-
 class _Opens(OperatorToken):
     """A token that everybody has."""
 
@@ -179,8 +138,11 @@ class _Opens(OperatorToken):
 
 @cache
 def _resources() -> Resources:
-    log = Log("S0", "json", stream=io.StringIO())
-    return Resources(Host(OneTask(OperatorObserver(ObserverSetup(0, "goods", log)), _Server())), _Opens())
+    stage = Stage(Log("S0", "json", stream=io.StringIO()))
+    stage.meet_peer()
+    stage.open_round(3)
+    stage.settle(["alice"], {"bob": "proof"})
+    return Resources(Host(stage), _Opens())
 
 
 async def _visit(data: bytes) -> None:

@@ -15,9 +15,8 @@ from fsl_async.protocols import assembly, epochs, sampling, ssa, toss
 from fsl_async.protocols.machine import Event, UnexpectedEvent
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, FromPeer, Proofs, RosterList, RowCounts, Share
-from fsl_async.wire.peer_lists import unpack_digests
+from fsl_async.wire.peer_lists import pack_digests, unpack_digests
 
-from .message_parsers import PEER_MESSAGES
 from .parser import SLOW, Parser
 from .samples import key
 
@@ -205,7 +204,7 @@ def _whole_rounds() -> list[bytes]:
     """A round that is done, verified and not, with counts, and one that is aborted."""
     submitted = bytes([0, 0, 0, 1])
     done = bytes([1, 0, 3, 3, 4, 0, 5, 0, 6, 0, 7, 2, 8, 2, 9, 0, 10, 0])
-    roster = b"".join(encode(*PEER_MESSAGES[3]))
+    roster = b"".join(encode(RosterList(key(0)), pack_digests({"alice": key(100)})))
     return [
         bytes([0]) + submitted + done,
         bytes([1]) + submitted + done.replace(bytes([5, 0]), b""),

@@ -1,7 +1,8 @@
 """Messages and what travels in them: a client's, a server's, the other server's."""
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
@@ -29,6 +30,7 @@ from parties.server.clients.deposits import Depositor, Wanted
 from parties.server.replies import BulkRequest, RequestRefusedError
 from parties.statement import Statement
 from parties.storage.blobs.memory import MemoryBlobs
+from tests.support.messages import example_of
 
 from .channel_parsers import LaneAtOnce, at_once
 from .parser import SLOW, Parser
@@ -52,54 +54,12 @@ STATEMENT = Statement(
 COUNTING = msgspec.structs.replace(TASK, min_contributors=2, lying_clients=0)
 NAMING = msgspec.structs.replace(TASK, participants="names", max_clients=10_000)
 
-CLIENT_MESSAGES: tuple[tuple[said.Message, bytes], ...] = (
-    (said.AskTask(), b""),
-    (said.Enter(7), b""),
-    (said.Retrieve(round_id=key(1), query=1, seed=bytes(16), commitments=PAIR, public_digest=key(2)), bytes(50)),
-    (said.Recall(key(1), key(2)), b""),
-    (said.Download(round_id=key(1), block="head"), b""),
-    (said.Download(round_id=key(1), block="items", union=True), b""),
-    (said.Download(round_id=key(1), block="items", whole=True), b""),
-    (
-        said.Submit(
-            round_id=key(1), query=1, seed=bytes(16), commitments=PAIR, public_digest=key(2), bound_digest=key(3)
-        ),
-        bytes(50),
-    ),
-    (said.Hint(key(1), key(2), key(3)), bytes(50)),
-    (said.Hint(key(1), key(2), key(3), bound_digest=key(3)), bytes(60)),
-    (said.AskOutcome(key(1)), b""),
-)
-SERVER_MESSAGES: tuple[tuple[said.Message, bytes], ...] = (
-    (said.TaskIs(TASK.canonical()), b""),
-    (said.Opened(CONFIG.canonical()), b""),
-    (said.Answer(round_id=key(1), query=1), bytes(48)),
-    (said.Block(round_id=key(1), block="head"), bytes(12)),
-    (said.Receipt(round_id=key(1), digest=key(2), signature=bytes(64)), b""),
-    (said.Finished(round_id=key(1), signature=bytes(64)), STATEMENT.canonical()),
-    (said.Refused(reason="busy", explanation="come back", retry_after=30), b""),
-)
-PEER_MESSAGES: tuple[tuple[said.Message, bytes], ...] = (
-    (said.TossCommitment(number=3, commitment=key(1), model=key(2)), b""),
-    (said.TossReveal(number=3, seed=key(1), nonce=key(2)), b""),
-    (said.Forward(round_id=key(1), client="alice", purpose="retrieve", query=1), bytes(50)),
-    (said.Closing(key(1)), b""),
-    (said.HeldParts(key(1)), bytes(32)),
-    (said.Held(key(1), 3), b""),
-    (said.RosterList(key(1)), pack_digests({"alice": key(2)})),
-    (said.Proofs(key(1)), pack_digests({"alice": key(2)})),
-    (said.Proofs(key(1)), pack_digests({"alice": key(2) + bytes(96)})),
-    (said.Commitment(key(1), key(2)), b""),
-    (said.Share(key(1), key(2)), bytes(192)),
-    (said.AskPieces(key(1), 3), b""),
-    (said.SharePiece(key(1), 70_000), bytes(200)),
-    (said.Conclusion(key(1), key(2)), b""),
-    (said.Abort(key(1), "the operator gave it up"), b""),
-    (said.Known(settled=2, last=key(1), present=key(2), said=3, heard=2, toss=key(3), peer_toss=key(4)), b""),
-    (said.AskedList(number=3), pack_names(["alice", "bob"])),
-    (said.RowCounts(key(1)), bytes(160)),
-    (said.Refused(reason="malformed", explanation="says nothing that can be read"), b""),
-)
+UNIONS = {"client": said.FromClient, "server": said.FromServer, "peer": said.FromPeer}
+MESSAGES = {
+    sender: [(example, bytes(50 * example.carries_bulk)) for example in map(example_of, get_args(union))]
+    for sender, union in UNIONS.items()
+}
+"""By who says them, all messages with some bulk."""
 
 
 def _written(messages: Sequence[tuple[said.Message, bytes]]) -> list[bytes]:
@@ -294,24 +254,9 @@ def _many_entries() -> list[bytes]:
 PEER = (PeerViolationError,)
 
 PARSERS = (
-    Parser(
-        "from-client",
-        _reader(said.FromClient),
-        lambda: _written(CLIENT_MESSAGES),
-        PEER,
-        "S1",
-        tokens=_words(CLIENT_MESSAGES),
-    ),
-    Parser(
-        "from-server",
-        _reader(said.FromServer),
-        lambda: _written(SERVER_MESSAGES),
-        PEER,
-        "S1",
-        tokens=_words(SERVER_MESSAGES),
-    ),
-    Parser(
-        "from-peer", _reader(said.FromPeer), lambda: _written(PEER_MESSAGES), PEER, "S1", tokens=_words(PEER_MESSAGES)
+    *(
+        Parser(f"from-{sender}", _reader(UNIONS[sender]), partial(_written, said), PEER, "S1", tokens=_words(said))
+        for sender, said in MESSAGES.items()
     ),
     Parser("entries", _read_entries, _many_entries, PEER, "S1", tokens=EXTREMES),
     Parser("held-parts", _read_marks, lambda: [packed_marks([bytes(16), key(1)[:16]], 6)], PEER, "S1", longest=300),

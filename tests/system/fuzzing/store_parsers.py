@@ -73,7 +73,7 @@ def _entry(journal: str, restore: Restore, *before: Put | Record) -> Callable[[b
 # ---- a client's state
 
 
-def _load_state(store: Store) -> Coroutine[Any, Any, object]:
+def load_state(store: Store) -> Coroutine[Any, Any, object]:
     return ClientState(store, ALICE.public, TASK, LaneAtOnce()).load()
 
 
@@ -129,13 +129,13 @@ PAST = PastRound(
 )
 
 
-def _open_history(store: Store) -> Coroutine[Any, Any, object]:
+def open_history(store: Store) -> Coroutine[Any, Any, object]:
     return standing_of(store, FRESH, Arrays(MODEL))
 
 
 def _standings() -> list[bytes]:
     store = MemoryStore()
-    at_once(_open_history(store))
+    at_once(open_history(store))
     return [bytes(at_once(store.blob("standing")))]
 
 
@@ -171,22 +171,22 @@ async def _no_session(client: str) -> Any:
     raise PeerViolationError(client, "has no session")
 
 
-def _records(store: Store) -> RoundRecords:
+def records_of(store: Store) -> RoundRecords:
     return RoundRecords(store, CONFIG, _no_session, lane=LaneAtOnce())
 
 
 async def _requests(store: Store) -> None:
-    for known in await _records(store).requests():
+    for known in await records_of(store).requests():
         assert known.key.purpose in ("retrieve", "submit")
 
 
 def _read_part_name(data: bytes) -> None:
     store = _Calm(Put(f"{ROUND}/parts/{data.decode('utf-8', 'replace')}", b"part"))
-    assert len(at_once(_records(store).parts())) == 1
+    assert len(at_once(records_of(store).parts())) == 1
 
 
 async def _submission(store: Store) -> None:
-    await _records(store).submission("alice")
+    await records_of(store).submission("alice")
 
 
 LAYOUT = Layout.submission(CONFIG.shape, Trees.OWN)
@@ -226,7 +226,7 @@ async def _session_origin(store: Store) -> None:
 ORIGIN = {"msk": bytes(16), "commitments": (key(1), key(2)), "tree": key(3), "trees": Trees.OWN, "protocol": "ssa"}
 
 
-class _Link:
+class SilentLink:
     """A link to the peer on which nothing is said."""
 
     peer = "S1"
@@ -236,19 +236,19 @@ class _Link:
 
 
 async def _toss(store: Store) -> None:
-    await TossRun.begin(0, 3, key(9), repeating(1), store, _Link())
+    await TossRun.begin(0, 3, key(9), repeating(1), store, SilentLink())
 
 
 async def _last_toss(store: Store) -> None:
-    await TossRun.last(store, _Link())
+    await TossRun.last(store, SilentLink())
 
 
 async def _sample(store: Store) -> None:
-    await SampleRun.begin(DRAWING, TOSSED_SEED, store, _Link())
+    await SampleRun.begin(DRAWING, TOSSED_SEED, store, SilentLink())
 
 
 async def _last_sample(store: Store) -> None:
-    await SampleRun.last(DRAWING, 0, store, _Link())
+    await SampleRun.last(DRAWING, 0, store, SilentLink())
 
 
 DRAWING = msgspec.structs.replace(TASK, sample=0.5)
@@ -320,25 +320,25 @@ def _parser(name: str, read: Callable[[bytes], object], samples: Any, **more: An
 
 
 PARSERS = (
-    _parser("state-owner", _value("owner", _load_state), lambda: [bytes(OWNER.data)], errors=KEPT),
+    _parser("state-owner", _value("owner", load_state), lambda: [bytes(OWNER.data)], errors=KEPT),
     _parser(
         "state-names",
-        lambda data: at_once(_load_state(_Calm(OWNER, Put(data.decode("utf-8", "replace"), b"")))),
+        lambda data: at_once(load_state(_Calm(OWNER, Put(data.decode("utf-8", "replace"), b"")))),
         lambda: [f"spent/{key(1).hex()}".encode(), f"doubts/{key(1).hex()}/3".encode()],
         longest=128,
         tokens=(b"spent/", b"doubts/"),
     ),
-    _parser("state-session", _value("session", _load_state, OWNER), _sessions_of_client, share=SLOW),
-    _parser("state-retrieval", _value("retrieval", _load_state, OWNER), _retrievals, share=SLOW),
+    _parser("state-session", _value("session", load_state, OWNER), _sessions_of_client, share=SLOW),
+    _parser("state-retrieval", _value("retrieval", load_state, OWNER), _retrievals, share=SLOW),
     _parser(
         "state-submission",
-        _value("submission", _load_state, OWNER, Put("bulk/part", b"part"), Put("bulk/shares", b"")),
+        _value("submission", load_state, OWNER, Put("bulk/part", b"part"), Put("bulk/shares", b"")),
         SUBMISSIONS,
     ),
-    _parser("server-standing", _value("standing", _open_history, *_ARRAYS), _standings),
+    _parser("server-standing", _value("standing", open_history, *_ARRAYS), _standings),
     _parser(
         "server-model",
-        _value("model/items", _open_history, Put("standing", _standings()[0]), *_ARRAYS[1:]),
+        _value("model/items", open_history, Put("standing", _standings()[0]), *_ARRAYS[1:]),
         lambda: [_ARRAYS[0].data],
     ),
     _parser("server-past", _value("past/00000003", _past), [PAST]),

@@ -7,20 +7,17 @@ import threading
 import tracemalloc
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsl_async.errors import FslError, MisuseError
-from fsl_async.wire.messages import FromClient, FromPeer, FromServer
 from tests import ROOT
 from tests.house import PACKAGES, WINGS, python_files
 from tests.support.cases import in_turn
 
 from .catalogue import PARSERS, PLANTED, parser_named
-from .message_parsers import CLIENT_MESSAGES, PEER_MESSAGES, SERVER_MESSAGES
 from .mutations import extremes, hostile, nests
 from .parser import FAST, HEAVY, Parser, accepts
 
@@ -107,11 +104,6 @@ NOT_FOREIGN = {
     ("transport/unix.py", "_origin"): "the kernel's",
 }
 WITHOUT_PARSERS = tuple(wing for wing in WINGS if not wing.startswith("parties/cluster"))
-
-
-def test_every_message_that_a_peer_may_send_is_an_example() -> None:
-    for messages, union in ((CLIENT_MESSAGES, FromClient), (SERVER_MESSAGES, FromServer), (PEER_MESSAGES, FromPeer)):
-        assert {type(message) for message, _ in messages} == set(get_args(union))
 
 
 def test_every_function_that_reads_foreign_bytes_is_reached_by_some_parser() -> None:
