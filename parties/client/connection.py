@@ -70,8 +70,8 @@ class ServerConnection:
         now = self._state.channel.bytes_received if isinstance(self._state, _Connected) else 0
         return self._received_before + now
 
-    async def open(self, until: float = inf) -> None:
-        """Connect, unless connected.
+    async def open(self, until: float = inf) -> Channel:
+        """The connection, made unless there is one.
 
         Args:
             until: when to stop trying, on trio's clock.
@@ -80,7 +80,12 @@ class ServerConnection:
             UnansweredError: it is later than that.
             ChannelError: the server cannot be reached, or refuses; the class says which.
         """
-        await self._connected(until)
+        if isinstance(self._state, _Connected):
+            return self._state.channel
+        with trio.move_on_at(until):
+            self._state = _Connected(await self._dial())
+            return self._state.channel
+        raise UnansweredError("no connection came about in this time")
 
     async def request(self, *parts: Buffer, until: float = inf, remind: Callable[[], None]) -> bytearray:
         """Send one request and return the reply to it.
@@ -98,7 +103,7 @@ class ServerConnection:
         """
         if isinstance(self._state, _Closed):
             raise MisuseError("not connected; use the client inside `async with`")
-        channel = await self._connected(until)
+        channel = await self.open(until)
         try:
             began, pace = trio.current_time(), _moving(until)
             try:
@@ -128,14 +133,6 @@ class ServerConnection:
     async def aclose(self) -> None:
         """Close the connection, if there is one."""
         await self._leave(_Closed())
-
-    async def _connected(self, until: float) -> Channel:
-        if isinstance(self._state, _Connected):
-            return self._state.channel
-        with trio.move_on_at(until):
-            self._state = _Connected(await self._dial())
-            return self._state.channel
-        raise UnansweredError("no connection came about in this time")
 
     async def _leave(self, state: _Closed | _Lost) -> None:
         left, self._state = self._state, state

@@ -81,13 +81,7 @@ class Announcements:
     async def by_both(
         self, after: int, session: OwnSession, last: RoundConfig | None = None
     ) -> tuple[Announced, Announced]:
-        """Wait for both servers' announcements at once: where clients are drawn, both must be asked to draw this one.
-
-        Args:
-            after: as in `announced`, and so are the others and the errors.
-            session: see there.
-            last: see there.
-        """
+        """`announced` of both servers at once: where clients are drawn, both must be asked to draw this one."""
         return await self._requests.both(lambda server: self.announced(server, after, session, last))
 
     async def _strange(self, server: int, last: RoundConfig) -> BeganAnewError | PeerViolationError:

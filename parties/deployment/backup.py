@@ -133,11 +133,7 @@ def _progress(path: Path) -> Progress:
     Raises:
         StorageError: it is not a server's store, or damaged.
     """
-    with closing(ReadConnection(path)) as end:
-        if not end.keys(PROGRESS):
-            raise StorageError(f"{path} is not a server's store, or no server has been started with it yet")
-        progress: Progress = decode_stored(end.blob(PROGRESS), Progress, "the store's standing")
-        return progress
+    return _read(path)[0]
 
 
 def _arrays(path: Path, progress: Progress, prefix: str) -> Model:
@@ -229,11 +225,15 @@ def _refuse_occupied(place: Path, copy: Path) -> None:
             )
 
 
-def _read(copy: Path) -> tuple[Progress, bool, StoreAge]:
-    """A copy's progress, whether it had begun the next round's toss, and how many transactions it holds."""
-    with closing(ReadConnection(copy)) as end:
+def _read(path: Path) -> tuple[Progress, bool, StoreAge]:
+    """A store's progress, whether it has begun the next round's toss, and how many transactions it holds.
+
+    Raises:
+        StorageError: it is not a server's store, or damaged.
+    """
+    with closing(ReadConnection(path)) as end:
         if not end.keys(PROGRESS):
-            raise StorageError(f"{copy} is not a server's store, or no server has been started with it yet")
+            raise StorageError(f"{path} is not a server's store, or no server has been started with it yet")
         standing: Progress = decode_stored(end.blob(PROGRESS), Progress, "the store's standing")
         return standing, bool(end.entries(f"{round_prefix(standing.settled + 1)}/toss")), end.life()
 

@@ -92,17 +92,10 @@ def certificates_of(compute: ComputeTable) -> tuple[Path, Path, Path] | None:
     """The files of the authority, the certificate and its key; None where a cluster is reached in the clear.
 
     Raises:
-        MisuseError: see `checked_files`.
-    """
-    return None if compute.scheduler.startswith("tcp://") else checked_files(compute)
-
-
-def checked_files(compute: ComputeTable) -> tuple[Path, Path, Path]:
-    """The files of the authority, the certificate and its key, which can be read and used together.
-
-    Raises:
         MisuseError: one cannot be read, is no certificate or no key of it, or others can read the key.
     """
+    if compute.scheduler.startswith("tcp://"):
+        return None
     import ssl
 
     ca, certificate, key = (Path(str(path)) for path in (compute.ca, compute.certificate, compute.key))

@@ -30,7 +30,7 @@ from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
 from parties.deployment.leaf_rate import measured_leaves, too_large
 from parties.deployment.process_memory import give_back_code, room_for_parts
-from parties.deployment.round_files import RoundFiles
+from parties.deployment.round_files import prepare_files, write_files
 from parties.deployment.server import server_setup
 from parties.deployment.watched_files import WatchedFile, watched_clients, watched_tokens
 from parties.events import Observer, Warned
@@ -45,7 +45,7 @@ from parties.server.storage import HELD_BYTES
 from parties.server.task_router import TaskRouter
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import InMemory, OnDisk
-from parties.settings.task_file import Deployment, ServerEntry
+from parties.settings.task_file import Deployment
 from parties.status import Fingerprints, HostedTaskStatus, PastRound, ServerStatus, TaskState
 from transport import Transport
 
@@ -206,7 +206,7 @@ class HostedTask:
         task = server.setup.task
         if kernels.isa_names() == ("plain",) and (warning := too_large(task, measured_leaves(task.verified))):
             self.warn("compiler", warning)
-        RoundFiles(self.file).prepare(server.setup.task)
+        prepare_files(self.file, server.setup.task)
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(server.run_behind, router)
@@ -266,11 +266,6 @@ class HostedTask:
 
     # ---- what the operator's port sees
 
-    @property
-    def overview(self) -> HostedTask:
-        """See `OperatedTask`."""
-        return self
-
     def standing(self) -> HostedTaskStatus:
         """See `OperatedTask`."""
         where = str(self.file.store.path) if isinstance(self.file.store, OnDisk) else "memory"
@@ -293,55 +288,48 @@ class HostedTask:
                 assert_never(self.stage)
 
     def status(self) -> ServerStatus:
-        """See `Overview`; of a task that has no server now, as its last one left it."""
-        match self.stage:
-            case Running(server=server) | Draining(server=server):
-                return server.status()
+        """See `OperatedTask`; of a task that has no server now, as its last one left it."""
+        if self._serving is not None:
+            return self._serving.status()
         state, explanation = self._state()
         return msgspec.structs.replace(self._last, waiting_for=": ".join(filter(None, (state, explanation))))
 
     def known_clients(self) -> Sequence[str]:
-        """See `Overview`; nobody while the task has no server."""
-        match self.stage:
-            case Running(server=server) | Draining(server=server):
-                return server.known_clients()
-        return ()
+        """See `OperatedTask`; nobody while the task has no server."""
+        return () if self._serving is None else self._serving.known_clients()
 
     def submitted_clients(self) -> frozenset[str]:
-        """See `Overview`."""
-        match self.stage:
-            case Running(server=server) | Draining(server=server):
-                return server.submitted_clients()
-        return frozenset()
+        """See `OperatedTask`."""
+        return frozenset() if self._serving is None else self._serving.submitted_clients()
 
     def drawn_clients(self) -> frozenset[str] | None:
-        """See `Overview`."""
-        match self.stage:
-            case Running(server=server) | Draining(server=server):
-                return server.drawn_clients()
-        return None
+        """See `OperatedTask`."""
+        return None if self._serving is None else self._serving.drawn_clients()
 
     async def past_rounds(self, most: int, before: int | None = None) -> list[PastRound]:
-        """See `Overview`."""
+        """See `OperatedTask`."""
         return await self._server().past_rounds(most, before)
 
     async def abort_round(self, number: int, explanation: str) -> object:
-        """See `Overview`."""
+        """See `OperatedTask`."""
         return await self._server().abort_round(number, explanation)
 
     async def close_now(self, number: int) -> int:
-        """See `Overview`."""
+        """See `OperatedTask`."""
         return await self._server().close_now(number)
 
     def draw_round(self, number: int) -> int:
-        """See `Overview`."""
+        """See `OperatedTask`."""
         return self._server().draw_round(number)
 
+    @property
+    def _serving(self) -> Server | None:
+        return self.stage.server if isinstance(self.stage, Running | Draining) else None
+
     def _server(self) -> Server:
-        match self.stage:
-            case Running(server=server) | Draining(server=server):
-                return server
-        raise MisuseError(f"task {self.name!r} is not served now: {self._state()[0]}")
+        if self._serving is None:
+            raise MisuseError(f"task {self.name!r} is not served now: {self._state()[0]}")
+        return self._serving
 
     async def _store_problem(self) -> str:
         """Why the store cannot be written; empty where it can."""
@@ -364,7 +352,7 @@ class HostedTask:
             return
         try:
             number = status.rounds_done + status.rounds_aborted
-            await trio.to_thread.run_sync(RoundFiles(self.file).write, server, number)
+            await trio.to_thread.run_sync(write_files, self.file, server, number)
             self._kept = status.rounds_done
         except FslError as error:
             self.warn("model", f"{error}; the store has the model, the file is written after the next round")
@@ -387,12 +375,8 @@ def _left_behind(status: ServerStatus) -> ServerStatus:
 
 def _places(deployment: Deployment) -> tuple[Place, Place]:
     """What the task file says of both servers for people."""
-    first, second = deployment.servers
-    return _place(first), _place(second)
-
-
-def _place(server: ServerEntry) -> Place:
-    return Place(printable(server.operator), printable(server.address))
+    first, second = (Place(printable(each.operator), printable(each.address)) for each in deployment.servers)
+    return first, second
 
 
 def _fingerprints(deployment: Deployment) -> Fingerprints:

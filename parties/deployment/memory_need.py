@@ -81,7 +81,7 @@ def server_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]], messages: in
         messages: the memory that clients' messages may take; see `message_bytes`.
     """
     if task.protocol == "psr":
-        return PROCESS_BYTES + _retrieved_bytes(task, model) + messages
+        return PROCESS_BYTES + _model_bytes(task, model, 1) + messages
     task = planned(task)
     if task.protocol == "psu":
         task = union_task(task)
@@ -94,23 +94,15 @@ def server_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]], messages: in
     adding = cells + dense + max(came, pieces) + state_bytes(task)
     opening = kept + min(came, LAST_SHARES * dense) + pieces + share + rule_bytes(task)
     answers = LISTS_OF_ANSWERS * task.max_clients * verifier_bytes(task)
-    return PROCESS_BYTES + share + _models_bytes(task, model) + max(adding, opening) + answers
+    return PROCESS_BYTES + share + _model_bytes(task, model, MODELS) + max(adding, opening) + answers
 
 
-def _models_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> int:
-    """Of the models that are held, and their tables."""
-    held = 0
-    for block in task.blocks:
-        weight = model[block.name].dtype.itemsize if block.name in model else 0
-        held += block.weights * weight * (MODELS + SEGMENTS * isinstance(block, Sparse))
-    return held
-
-
-def _retrieved_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> int:
-    """Of a model that never changes, and of its tables."""
+def _model_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]], models: int) -> int:
+    """Of so many models that are held, and of the tables; one that serves retrievals alone never changes."""
     return sum(
-        block.weights * model[block.name].dtype.itemsize * (1 + SEGMENTS * isinstance(block, Sparse))
+        block.weights * model[block.name].dtype.itemsize * (models + SEGMENTS * isinstance(block, Sparse))
         for block in task.blocks
+        if block.name in model
     )
 
 

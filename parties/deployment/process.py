@@ -11,8 +11,12 @@ can connect. What a process does with its tasks is in `parties.deployment.host`.
 from __future__ import annotations
 
 import logging
+import os
+import resource
 import signal
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,11 +27,9 @@ import trio
 from fsl_async import kernels
 from parties.compiling import Rehearsal, rehearsed, watched
 from parties.deployment.host import ServerProcess
-from parties.deployment.hosted_task import HostedTask
 from parties.deployment.leaf_rate import INSTALL, UNCOMPILED, measured_leaves
 from parties.deployment.operator_port import token_path
 from parties.deployment.process_memory import collecting_seldom, give_back_code, keep_freed_memory
-from parties.deployment.supervisor import forbid_core_dumps, late_hangups_ignored, tell_supervisor
 from parties.operator import Log, serve_operator
 from parties.settings.host_file import HostFile
 from parties.status import HostedTaskStatus, ServerStatus
@@ -110,7 +112,8 @@ async def serve(config: Path, *, stop_seconds: float | None = None, transport: T
             await host.run(partial(_open, host, file, nursery))
             nursery.cancel_scope.cancel()
     ending: Ending = "stopped" if host.stopping.is_set() else "rounds-over"
-    return Served(common.server, ending, {task.name: _served(task) for task in host.tasks()}, file.listed)
+    tasks = {task.name: ServedTask(task.status(), task.standing(), task.doing) for task in host.tasks()}
+    return Served(common.server, ending, tasks, file.listed)
 
 
 async def _change_over(rehearsal: Rehearsal) -> None:
@@ -149,10 +152,6 @@ async def _obey(signals: AsyncIterator[int], host: ServerProcess, nursery: trio.
                 nursery.start_soon(host.stop)
 
 
-def _served(task: HostedTask) -> ServedTask:
-    return ServedTask(task.status(), task.standing(), task.doing)
-
-
 def load_kernels() -> None:
     """Load the kernels, which are tested before use, and give back the compiler's code, which rounds do not need."""
     watched(kernels.active_isa)
@@ -161,3 +160,34 @@ def load_kernels() -> None:
     else:
         rate = measured_leaves() / 1e6
         _log.info("%s: %.1f million leaves a second of a core; %s", UNCOMPILED, rate, INSTALL)
+
+
+def tell_supervisor(state: str) -> None:
+    """Send the supervisor lines such as READY=1; where it does not listen, that is only logged.
+
+    The protocol is sd_notify(3): datagrams to the socket that NOTIFY_SOCKET names. Without it nothing happens.
+    """
+    name = os.environ.get("NOTIFY_SOCKET", "")
+    if not name:
+        return
+    address = "\0" + name[1:] if name.startswith("@") else name
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as connection:
+            connection.sendto(state.encode(), address)
+    except OSError as error:
+        _log.warning("the supervisor at NOTIFY_SOCKET cannot be told %r: %s", state, error)
+
+
+def forbid_core_dumps() -> None:
+    """Forbid core dumps, which would hold seeds and shares."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+@contextmanager
+def late_hangups_ignored() -> Iterator[None]:
+    """Ignore a SIGHUP that comes while the process ends: trio raises what nobody took again, and dies."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -21,64 +21,56 @@ from parties.server.server import Server
 from parties.settings.party_file import ServerFile
 
 
-class RoundFiles:
-    """The files of one server.
+def prepare_files(file: ServerFile, task: Task) -> None:
+    """Make the folder of checkpoints that a server's own file names; refuse what could never be written.
+
+    Raises:
+        MisuseError: a file's name has a wrong suffix, or is another file's; or no file can hold the task's sums.
+        StorageError: the folder cannot be made.
+    """
+    _refuse_one_name(file)
+    if file.save_update:
+        ModelForm.of(file.save_update)
+    if file.save_update and task.ring.bits == 128 and task.ring.fraction_bits == 0:
+        raise MisuseError("save_update: no file holds sums of whole numbers of 128 bits; use a ring of 64 bits")
+    if file.checkpoints:
+        _make_folder(file.checkpoints)
+
+
+def _refuse_one_name(file: ServerFile) -> None:
+    """Refuse two files of one name, of which one would be written over the other."""
+    beside = state_path(file.save_model) if file.save_model else None
+    written = {"save_update": file.save_update, "save_model": file.save_model}
+    others = {"model": file.model, "state": file.state, "save_model": file.save_model, "save_model's state": beside}
+    for key, path in written.items():
+        for other, same in others.items():
+            if path is None or same is None or key == other or {key, other} == {"save_model", "model"}:
+                continue
+            if os.path.realpath(path) == os.path.realpath(same):
+                raise MisuseError(f"{key} = {str(path)!r} is the file of {other} as well; give it another name")
+
+
+def write_files(file: ServerFile, server: Server, number: int) -> None:
+    """Write all of them.
 
     Args:
         file: the server's own file, which names them.
+        server: which has what they hold.
+        number: of the last round.
+
+    Raises:
+        MisuseError: a file's form cannot hold an array.
+        StorageError: one cannot be written.
     """
-
-    def __init__(self, file: ServerFile) -> None:
-        self._file = file
-
-    def prepare(self, task: Task) -> None:
-        """Make the folder of checkpoints; refuse what could never be written.
-
-        Raises:
-            MisuseError: a file's name has a wrong suffix, or is another file's; or no file can hold the task's sums.
-            StorageError: the folder cannot be made.
-        """
-        self._refuse_one_name()
-        if self._file.save_update:
-            ModelForm.of(self._file.save_update)
-        if self._file.save_update and task.ring.bits == 128 and task.ring.fraction_bits == 0:
-            raise MisuseError("save_update: no file holds sums of whole numbers of 128 bits; use a ring of 64 bits")
-        if self._file.checkpoints:
-            _make_folder(self._file.checkpoints)
-
-    def _refuse_one_name(self) -> None:
-        """Refuse two files of one name, of which one would be written over the other."""
-        file = self._file
-        beside = state_path(file.save_model) if file.save_model else None
-        written = {"save_update": file.save_update, "save_model": file.save_model}
-        others = {"model": file.model, "state": file.state, "save_model": file.save_model, "save_model's state": beside}
-        for key, path in written.items():
-            for other, same in others.items():
-                if path is None or same is None or key == other or {key, other} == {"save_model", "model"}:
-                    continue
-                if os.path.realpath(path) == os.path.realpath(same):
-                    raise MisuseError(f"{key} = {str(path)!r} is the file of {other} as well; give it another name")
-
-    def write(self, server: Server, number: int) -> None:
-        """Write all of them.
-
-        Args:
-            server: which has them.
-            number: of the last round.
-
-        Raises:
-            MisuseError: a file's form cannot hold an array.
-            StorageError: one cannot be written.
-        """
-        file, state = self._file, server.rule_state
-        if file.save_model:
-            save_state(file.save_model, state)
-            save_model(file.save_model, server.model)
-        if file.save_update and server.last_sum is not None:
-            save_model(file.save_update, _as_arrays(*server.last_sum))
-        if file.checkpoints:
-            form = ModelForm[file.checkpoint_format.upper()]
-            checkpoint(file.checkpoints, number, server.model, form, keep=file.checkpoints_kept, state=state)
+    state = server.rule_state
+    if file.save_model:
+        save_state(file.save_model, state)
+        save_model(file.save_model, server.model)
+    if file.save_update and server.last_sum is not None:
+        save_model(file.save_update, _as_arrays(*server.last_sum))
+    if file.checkpoints:
+        form = ModelForm[file.checkpoint_format.upper()]
+        checkpoint(file.checkpoints, number, server.model, form, keep=file.checkpoints_kept, state=state)
 
 
 def _as_arrays(whose: SumOf, update: Model) -> Model:

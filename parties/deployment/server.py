@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,9 +64,11 @@ async def server_setup(
     file = file or ServerFile.load(Path(config))
     deployment = Deployment.load(file.task)
     rule = allowed_rule(file, deployment.task)
-    with _named(config):
+    try:
         check_rounds(file.rounds, deployment.task)
         model = await trio.to_thread.run_sync(starting_model, file, deployment.task)
+    except MisuseError as error:
+        raise MisuseError(f"{config}: {error}") from error
     setup = ServerSetup(
         task=deployment.task,
         index=file.server,
@@ -111,15 +111,6 @@ async def _with_disks(setup: ServerSetup, file: ServerFile, deployment: Deployme
             for one in opened:
                 await one.aclose()
         raise
-
-
-@contextmanager
-def _named(config: str | Path) -> Iterator[None]:
-    """Name the file in which what contradicts the task is written."""
-    try:
-        yield
-    except MisuseError as error:
-        raise MisuseError(f"{config}: {error}") from error
 
 
 def allowed_rule(file: ServerFile, task: Task) -> OwnRule | None:

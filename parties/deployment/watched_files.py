@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -93,7 +92,7 @@ def watched_tokens(path: Path, task: bytes, server: int, enrolment: Enrolment, o
     """The file of enrolment tokens; a token that was removed from it admits nobody any more."""
 
     async def take() -> None:
-        book = await trio.to_thread.run_sync(partial(TokenBook.load, path, task, server))
+        book = await trio.to_thread.run_sync(TokenBook.load, path, task, server)
         enrolment.take_tokens(book)
         _log.info("%s: %d tokens", path, len(book))
 

@@ -26,9 +26,8 @@ from parties.cluster.worker_service import WorkerService, WorkerSetup
 from parties.compute import ThreadLane
 from parties.deployment.blobs import blobs_owner, open_blobs
 from parties.deployment.compute import belongs_to, certificates_of, security_of
-from parties.deployment.process import load_kernels
+from parties.deployment.process import forbid_core_dumps, load_kernels, tell_supervisor
 from parties.deployment.process_memory import collecting_seldom, keep_freed_memory
-from parties.deployment.supervisor import forbid_core_dumps, tell_supervisor
 from parties.operator import Log
 from parties.settings.host_file import HostFile
 from parties.settings.party_file import ServerFile

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from parties.operator.log import Form, Log
 from parties.operator.observer import OperatorObserver, ObserverSetup, Place
-from parties.operator.overview import OperatedProcess, OperatedTask, Overview
+from parties.operator.overview import OperatedProcess, OperatedTask
 from parties.operator.server import serve_operator
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "OperatedProcess",
     "OperatedTask",
     "OperatorObserver",
-    "Overview",
     "Place",
     "serve_operator",
 ]

@@ -292,7 +292,7 @@ def tasks_answer(operated: OperatedProcess) -> TasksAnswer:
 
 
 def _task_row(task: OperatedTask) -> TaskRow:
-    hosted, status = task.standing(), task.overview.status()
+    hosted, status = task.standing(), task.status()
     return TaskRow(
         **msgspec.structs.asdict(msgspec.structs.replace(hosted, explanation=plain_text(hosted.explanation))),
         name=task.name,

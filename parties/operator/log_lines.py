@@ -20,7 +20,7 @@ import structlog
 from parties.events import ConnectionFailed, PeerLost, PeerMet, RequestRefused, RoundSettled, ServerEvent, Warned
 from parties.operator.log import AUDIT, LEVELS
 from parties.operator.log_fields import fields_of
-from parties.operator.repeats import MINUTE, Repeated, Repeats, Source, network_of
+from parties.operator.repeats import MINUTE, Repeats, Source, network_of
 from parties.status import PastRound
 
 EVENTS = "parties.happenings"
@@ -68,8 +68,10 @@ class EventLog:
 
     def tick(self) -> None:
         """Write how many lines were left out, once their minute is over; call this from time to time."""
-        for repeated in self._repeats.over(self._clock()):
-            self._write(_counted(repeated))
+        for source, times, example in self._repeats.over(self._clock()):
+            fields = {"kind": source.kind, "origin": source.who, "times": times, "seconds": MINUTE}
+            fields |= {"explanation": example} if example else {}
+            self._write(Line(logging.INFO, f"{source.event}, as often as this besides", fields))
 
     def _write(self, line: Line) -> None:
         logger = self._audit if line.audit else self._plain
@@ -88,13 +90,6 @@ def source_of(event: ServerEvent) -> Source | None:
         case PeerMet() | PeerLost():
             return Source("peer connected or lost", type(event).__name__)
     return None
-
-
-def _counted(repeated: Repeated) -> Line:
-    source, example = repeated.source, repeated.example
-    fields = {"kind": source.kind, "origin": source.who, "times": repeated.times, "seconds": MINUTE}
-    fields |= {"explanation": example} if example else {}
-    return Line(logging.INFO, f"{source.event}, as often as this besides", fields)
 
 
 def lines_of(event: ServerEvent) -> Iterator[Line]:

@@ -85,21 +85,29 @@ class Metrics:
         )
         self._rounds = _Rounds(registry)
         self._traffic = _Traffic(registry)
-        self._health = _Health(registry)
+        self._lag = Histogram(
+            "fsl_event_loop_lag_seconds", "How late tasks run.", buckets=LAG_BUCKETS, registry=registry
+        )
+        self._stalls = Counter("fsl_event_loop_stalls", "Lags above the alarm's threshold.", registry=registry)
+        budget = Gauge("fsl_memory_budget_bytes", "Memory for messages.", ["of"], registry=registry)
+        self._budget_used, self._budget_limit = budget.labels("used"), budget.labels("limit")
         self._events = _Events(registry)
         self._status = _Status()
         registry.register(self._status)
 
     def hear(self, event: events.ServerEvent) -> None:
         """Count an event."""
-        for part in (self._rounds, self._traffic, self._health, self._events):
+        for part in (self._rounds, self._traffic, self._events):
             part.hear(event)
+        if isinstance(event, events.BudgetMoved):
+            self._budget_used.set(event.used)
+            self._budget_limit.set(event.limit)
 
     def lagged(self, seconds: float, stalled: bool) -> None:
         """Count one measurement of the event loop's lag."""
-        self._health.lag.observe(seconds)
+        self._lag.observe(seconds)
         if stalled:
-            self._health.stalls.inc()
+            self._stalls.inc()
 
     def show(self, status: ServerStatus, state: TaskState = "running", store: str = "", ready: bool = True) -> None:
         """Set the gauges from this status.
@@ -200,23 +208,6 @@ class _Traffic:
         size_counter, counter = self._counters[kind, direction]
         size_counter.inc(size)
         counter.inc()
-
-
-class _Health:
-    """Metrics of this process."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.lag = Histogram(
-            "fsl_event_loop_lag_seconds", "How late tasks run.", buckets=LAG_BUCKETS, registry=registry
-        )
-        self.stalls = Counter("fsl_event_loop_stalls", "Lags above the alarm's threshold.", registry=registry)
-        budget = Gauge("fsl_memory_budget_bytes", "Memory for messages.", ["of"], registry=registry)
-        self._budget_used, self._budget_limit = budget.labels("used"), budget.labels("limit")
-
-    def hear(self, event: events.ServerEvent) -> None:
-        if isinstance(event, events.BudgetMoved):
-            self._budget_used.set(event.used)
-            self._budget_limit.set(event.limit)
 
 
 class _Events:

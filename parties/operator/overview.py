@@ -9,8 +9,19 @@ from parties.operator.observer import OperatorObserver
 from parties.status import HostedTaskStatus, PastRound, ServerStatus
 
 
-class Overview(Protocol):
-    """A server as `parties.operator` sees it, besides its events."""
+class OperatedTask(Protocol):
+    """One task of a server's process, and its server as `parties.operator` sees it besides its events."""
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+
+    @property
+    def observer(self) -> OperatorObserver:
+        """What has heard its events."""
+
+    def standing(self) -> HostedTaskStatus:
+        """Where it is."""
 
     def status(self) -> ServerStatus:
         """The server's status at this moment."""
@@ -65,25 +76,6 @@ class Overview(Protocol):
         Raises:
             MisuseError: nobody is to be drawn for that round now, or too few have asked.
         """
-
-
-class OperatedTask(Protocol):
-    """One task of a server's process."""
-
-    @property
-    def name(self) -> str:
-        """The task's name."""
-
-    @property
-    def observer(self) -> OperatorObserver:
-        """What has heard its events."""
-
-    @property
-    def overview(self) -> Overview:
-        """Its server."""
-
-    def standing(self) -> HostedTaskStatus:
-        """Where it is."""
 
 
 class OperatedProcess(Protocol):

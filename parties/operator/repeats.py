@@ -42,15 +42,6 @@ class Source:
     who: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Repeated:
-    """The number of lines of one source that were not written, and the text of the last of them, where it had one."""
-
-    source: Source
-    times: int
-    example: str = ""
-
-
 class Repeats:
     """Counts the lines of one minute."""
 
@@ -71,8 +62,11 @@ class Repeats:
             self._examples[source] = text
         return admitted
 
-    def over(self, now: float) -> Iterator[Repeated]:
-        """How many lines were not written, if the minute is over; the next minute begins with the next line."""
+    def over(self, now: float) -> Iterator[tuple[Source, int, str]]:
+        """By source, how many lines were not written, and the last one's text, if the minute is over.
+
+        The next minute begins with the next line.
+        """
         if now < self._over_at:
             return
         times, self._times, self._over_at = self._times, {}, math.inf
@@ -80,7 +74,7 @@ class Repeats:
         for source, number in times.items():
             left_out = number - (0 if source.who == OTHERS else FIRST)
             if left_out > 0:
-                yield Repeated(source, left_out, examples[source])
+                yield source, left_out, examples[source]
 
 
 def network_of(origin: str) -> str:

@@ -206,13 +206,13 @@ class Resources:
         if not _is_count(page, MOST_PAGES):
             return refusal(HTTPStatus.BAD_REQUEST, f"page: a whole number from 1 to {MOST_PAGES} expected")
         task = self._task(request)
-        status = task.overview.status()
-        known = task.overview.known_clients()
+        status = task.status()
+        known = task.known_clients()
         make = partial(
             answers.clients_page,
             known,
-            task.overview.submitted_clients(),
-            task.overview.drawn_clients(),
+            task.submitted_clients(),
+            task.drawn_clients(),
             task.observer.connected.copy(),
             status.round.number if status.round else None,
             show=shown,
@@ -227,11 +227,11 @@ class Resources:
             return refusal(HTTPStatus.BAD_REQUEST, f"last: a whole number from 1 to {MOST_ROUNDS} expected")
         if not _is_count(before, 10**9):
             return refusal(HTTPStatus.BAD_REQUEST, "before: the number of a round expected")
-        overview = self._task(request).overview
-        return json_response(answers.rounds_answer(await overview.past_rounds(int(last), int(before))))
+        past = await self._task(request).past_rounds(int(last), int(before))
+        return json_response(answers.rounds_answer(past))
 
     async def _round(self, request: Request, number: str) -> Response:
-        for past in await self._task(request).overview.past_rounds(1, int(number) + 1):
+        for past in await self._task(request).past_rounds(1, int(number) + 1):
             if past.report.number == int(number):
                 return json_response(answers.round_answer(past))
         return refusal(HTTPStatus.NOT_FOUND, f"round {number} is not settled, or too long ago to be known")
@@ -242,7 +242,7 @@ class Resources:
         tasks = self._operated.tasks()
         for task in tasks:
             standing, ready = task.standing(), not await _missing(task)
-            task.observer.metrics.show(task.overview.status(), standing.state, standing.store, ready)
+            task.observer.metrics.show(task.status(), standing.state, standing.store, ready)
         each = [(task.name, task.observer.metrics) for task in tasks]
         return Response(HTTPStatus.OK, CONTENT_TYPE, exposed(self._operated.process.metrics, each))
 
@@ -264,19 +264,19 @@ class Resources:
         if not because or len(because) > LONGEST_REASON:
             text = f'{{"because": "…"}} expected, with 1 to {LONGEST_REASON} characters that tell clients why'
             return refusal(HTTPStatus.BAD_REQUEST, text)
-        await self._task(request).overview.abort_round(int(number), because)
+        await self._task(request).abort_round(int(number), because)
         return json_response(
             answers.Aborting(version=VERSION, number=int(number), because=because), HTTPStatus.ACCEPTED
         )
 
     async def _close(self, request: Request, number: str) -> Response:
-        submissions = await self._task(request).overview.close_now(int(number))
+        submissions = await self._task(request).close_now(int(number))
         return json_response(
             answers.Closing(version=VERSION, number=int(number), submissions=submissions), HTTPStatus.ACCEPTED
         )
 
     async def _draw(self, request: Request, number: str) -> Response:
-        asked = self._task(request).overview.draw_round(int(number))
+        asked = self._task(request).draw_round(int(number))
         return json_response(answers.Drawing(version=VERSION, number=int(number), asked=asked), HTTPStatus.ACCEPTED)
 
     async def _drain(self, request: Request) -> Response:
@@ -297,7 +297,7 @@ class Resources:
 
 
 def _answer(task: OperatedTask) -> StatusAnswer:
-    return answers.status_answer(task.overview.status(), task.observer)
+    return answers.status_answer(task.status(), task.observer)
 
 
 def _whose(task: OperatedTask, tasks: Sequence[OperatedTask]) -> str:
@@ -312,7 +312,7 @@ async def _missing(task: OperatedTask) -> list[str]:
             return []  # as its operator wants it
         case "starting" | "failed":
             return [plain_text(": ".join(filter(None, (standing.state, standing.explanation))))]
-    status = task.overview.status()
+    status = task.status()
     missing, stops = [], status.peer_stops_since
     is_planned = stops is not None and task.observer.setup.clock() < stops + PLANNED_SECONDS
     is_open = status.round is not None and status.round.state == "Open"

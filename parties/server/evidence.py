@@ -128,9 +128,9 @@ def seen_in(state: ssa.Round, event: Event, number: int, terms: ssa.Terms) -> It
     peer = terms.peer
     match state, event:
         case ssa.Open() | ssa.Closed(), ssa.PeerRoster(entries=theirs):
-            yield from _differing(state.entries, theirs, number, "two-digests", peer)
+            yield from _differing(state.entries, theirs, number, peer)
         case ssa.Closing(theirs=theirs), ssa.Submitted(client=client, digest=submission):
-            yield from _differing({client: submission}, theirs, number, "two-digests", peer)
+            yield from _differing({client: submission}, theirs, number, peer)
         case ssa.Proved(proofs=proofs), ssa.PeerProofs(proofs=theirs) if proofs.keys() == theirs.keys():
             for client, reason in ssa.failed_proofs(proofs, event, terms).items():
                 yield _failed(client, reason, (proofs[client], theirs[client]), number, peer)
@@ -170,15 +170,13 @@ def strangers_in(
                 yield Warned(about="clients", explanation=explanation)
 
 
-def _differing(
-    ours: Mapping[str, bytes], theirs: Mapping[str, bytes], number: int, kind: EvidenceKind, peer: str
-) -> Iterator[Evidence]:
+def _differing(ours: Mapping[str, bytes], theirs: Mapping[str, bytes], number: int, peer: str) -> Iterator[Evidence]:
     for client in sorted(ours.keys() & theirs.keys()):
         if ours[client] != theirs[client]:
             yield Evidence(
                 number=number,
                 about=either(client, peer),
-                kind=kind,
+                kind="two-digests",
                 first=ours[client],
                 second=theirs[client],
                 explanation=TWO_DIGESTS.format(peer=peer),

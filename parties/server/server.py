@@ -31,13 +31,7 @@ from parties.server.replies import farewell, say_why
 from parties.server.setup import ServerSetup
 from parties.server.task_router import Listening, TaskRouter
 from parties.storage.store import DiskFullError, StoreLostError
-from transport import (
-    Channel,
-    HandshakeSettings,
-    NoPlace,
-    Refusal,
-    Role,
-)
+from transport import Channel, HandshakeSettings, NoPlace, Refusal, Role
 from transport.needs_trio import NeedsTrio
 
 _log = logging.getLogger("parties.server")
@@ -195,10 +189,14 @@ class Server(OperatedServer):
             await self._serve(channel)
 
     async def admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
-        """Decide about the holder of an authenticated channel key; a lost store ends the server."""
+        """Decide about the holder of an authenticated channel key: its name, or why not."""
+        if key == self.setup.peer.channel:
+            if payload != self.setup.task.digest():
+                return Refusal(other_task(self.setup, payload))
+            return b"peer"
         with self._ending_with_lost_store():
             try:
-                return await self._admit(key, payload)
+                return await self.enrolment.admit(key, payload)
             except DiskFullError as error:
                 self.setup.observe(Warned(about="store", explanation=str(error)))
                 return NoPlace(f"{self.setup.name} cannot enrol you at present: its disk is full")
@@ -252,11 +250,3 @@ class Server(OperatedServer):
             for scope, client in self._connected.items():
                 if self.enrolment.dismissal(client) is not None:
                     scope.cancel()
-
-    async def _admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
-        """Decide about the holder of an authenticated channel key; the answer is its name, or why not."""
-        if key == self.setup.peer.channel:
-            if payload != self.setup.task.digest():
-                return Refusal(other_task(self.setup, payload))
-            return b"peer"
-        return await self.enrolment.admit(key, payload)

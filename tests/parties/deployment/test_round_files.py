@@ -13,7 +13,7 @@ from fsl_async import Adam, Dense, MisuseError, Ring, RoundFacts, Task
 from fsl_async.server.rules import describe_state
 from parties import Identity, Server, load_model, save_model, server_setup, write_deployment
 from parties.deployment.backup import back_up
-from parties.deployment.round_files import RoundFiles
+from parties.deployment.round_files import prepare_files, write_files
 from parties.files.models import checkpoints, state_path
 from parties.schedule import Schedule
 from parties.settings.party_file import ServerFile
@@ -102,14 +102,14 @@ async def lived(folder: Path, made: Task, file: ServerFile) -> Server:
             here.start(name, take_part)
         for number in (1, 2):
             await here.wait_settled(number)
-            RoundFiles(file).write(here.servers[0], number)
+            write_files(file, here.servers[0], number)
         return here.servers[0]
 
 
 async def test_states_and_sums_are_written_beside_models(tmp_path: Path, autojump_clock: trio.abc.Clock) -> None:
     lines = ('save_model = "now.npz"', 'save_update = "sum.safetensors"', 'checkpoints = "made"')
     file = ServerFile.load(files_of(tmp_path, task(**FED_ADAM), *lines))
-    RoundFiles(file).prepare(task(**FED_ADAM))
+    prepare_files(file, task(**FED_ADAM))
     server = await lived(tmp_path, task(**FED_ADAM), file)
     assert describe_state(load_model(tmp_path / "now.state.npz")) == describe_state(server.rule_state)
     made = checkpoints(tmp_path / "made")
@@ -126,7 +126,7 @@ async def test_states_and_sums_are_written_beside_models(tmp_path: Path, autojum
 
 async def test_a_new_deployment_goes_on_from_a_checkpoint(tmp_path: Path, autojump_clock: trio.abc.Clock) -> None:
     file = ServerFile.load(files_of(tmp_path, task(**FED_ADAM), 'checkpoints = "made"'))
-    RoundFiles(file).prepare(task(**FED_ADAM))
+    prepare_files(file, task(**FED_ADAM))
     server = await lived(tmp_path, task(**FED_ADAM), file)
     point = checkpoints(tmp_path / "made")[-1]
     assert point.state is not None
@@ -162,7 +162,7 @@ async def test_no_state_of_an_earlier_round_stays_beside_a_model_without_one(
 ) -> None:
     made = task(apply=counted_once)
     file = ServerFile.load(files_of(tmp_path, made, 'save_model = "now.npz"', 'checkpoints = "made"'))
-    RoundFiles(file).prepare(made)
+    prepare_files(file, made)
     save_model(tmp_path / "made" / "round-00000002.state.npz", {"another": np.ones(1)})
     await lived(tmp_path, made, file)
     assert not (tmp_path / "now.state.npz").exists()
@@ -181,20 +181,20 @@ async def test_no_state_of_an_earlier_round_stays_beside_a_model_without_one(
 def test_no_file_is_written_over_another(lines: tuple[str, ...], words: str, tmp_path: Path) -> None:
     file = ServerFile.load(files_of(tmp_path, task(**FED_ADAM), *lines))
     with pytest.raises(MisuseError, match=words):
-        RoundFiles(file).prepare(task(**FED_ADAM))
+        prepare_files(file, task(**FED_ADAM))
 
 
 def test_a_model_may_be_saved_where_it_was_read_and_its_state_as_well(tmp_path: Path) -> None:
     lines = ('save_model = "model.npz"', 'state = "model.state.npz"')
     file = ServerFile.load(files_of(tmp_path, task(**FED_ADAM), *lines))
-    RoundFiles(file).prepare(task(**FED_ADAM))
+    prepare_files(file, task(**FED_ADAM))
 
 
 def test_sums_that_no_file_can_hold_are_refused_at_the_start(tmp_path: Path) -> None:
     made = task(ring=Ring(128))
     file = ServerFile.load(files_of(tmp_path, made, 'save_update = "sum.npz"'))
     with pytest.raises(MisuseError, match="save_update: no file holds sums of whole numbers of 128 bits"):
-        RoundFiles(file).prepare(made)
+        prepare_files(file, made)
 
 
 # ---- copies of a store

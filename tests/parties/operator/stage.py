@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -11,7 +12,7 @@ from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError
 from fsl_async.protocols import ssa
 from parties import events
-from parties.operator import Log, ObserverSetup, OperatorObserver, Overview, Place
+from parties.operator import Log, ObserverSetup, OperatorObserver, Place
 from parties.operator.metrics import exposed
 from parties.outcome import Aborted, Done, RoundReport
 from parties.server.round.waiting import Measured
@@ -54,7 +55,7 @@ NOTE = Note(
 
 
 class Stage:
-    """An `Overview` under a test's control, with the observer that hears it.
+    """A server under a test's control, with the observer that hears it.
 
     Attributes:
         observer: receives every event.
@@ -95,7 +96,7 @@ class Stage:
     async def _store(self) -> str:
         return self.store
 
-    # ---- the overview
+    # ---- what the operator's port asks
 
     def status(self) -> ServerStatus:
         done = sum(1 for past in self.past if past.report.ended == "done")
@@ -273,7 +274,10 @@ class OneTask:
     """A task that runs for as long as its process."""
 
     observer: OperatorObserver
-    overview: Overview
+    server: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.server, name)
 
     @property
     def name(self) -> str:

@@ -1,6 +1,7 @@
 """The operator's port of a process with several tasks."""
 
 import json
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -23,8 +24,10 @@ class Played:
         self.stage.observer = self.observer = OperatorObserver(
             ObserverSetup(0, name, self.stage.log, clock=lambda: self.stage.now), process
         )
-        self.overview = self.stage
         self.now = HostedTaskStatus(state="running", digest=digest.hex(), store=f"/srv/{name}.sqlite")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stage, name)
 
     def standing(self) -> HostedTaskStatus:
         return self.now

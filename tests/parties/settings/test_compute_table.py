@@ -3,7 +3,7 @@
 import pytest
 
 from fsl_async.errors import MisuseError
-from parties.deployment.compute import checked_files
+from parties.deployment.compute import certificates_of
 from parties.settings.party_file import ServerFile
 from parties.settings.writing import to_toml
 from tests.support.certificates import write_certificates
@@ -52,13 +52,13 @@ def test_what_is_not_whole_or_not_safe_is_refused(tmp_path, compute, said):
 def test_certificates_are_looked_at_before_they_are_used(tmp_path):
     compute = read(tmp_path, **TLS).compute
     with pytest.raises(MisuseError, match=r"compute.ca: .*ca.pem cannot be read"):
-        checked_files(compute)
+        certificates_of(compute)
     write_certificates(tmp_path, "c")
-    assert checked_files(compute) == (tmp_path / "ca.pem", tmp_path / "c.pem", tmp_path / "c.key")
+    assert certificates_of(compute) == (tmp_path / "ca.pem", tmp_path / "c.pem", tmp_path / "c.key")
     (tmp_path / "c.key").chmod(0o640)
     with pytest.raises(MisuseError, match=r"others can read .*chmod 600"):
-        checked_files(compute)
+        certificates_of(compute)
     (tmp_path / "c.key").chmod(0o600)
     (tmp_path / "c.pem").write_text("no certificate")
     with pytest.raises(MisuseError, match="are no authority's certificate and a certificate with its key"):
-        checked_files(compute)
+        certificates_of(compute)
