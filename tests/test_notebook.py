@@ -36,7 +36,7 @@ def kernels_find_us() -> Iterator[None]:
 
 def run(notebook: nbformat.NotebookNode) -> str:
     """What the cells print, in order; a cell that raises is an error here."""
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources={}).execute()
+    NotebookClient(notebook, timeout=280, kernel_name="python3", resources={}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     return "".join(output.get("text", "") for output in outputs if output.get("name") == "stdout")
 

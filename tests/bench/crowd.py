@@ -173,7 +173,7 @@ def core_bytes(clients: int) -> float:
     The store is a file, so what is in it is not counted; nor are the bytes of public parts, of which a simulated server
     has one for each client, in memory.
     """
-    found: float = trio.run(_core_bytes, clients, clock=MockClock(autojump_threshold=0))
+    found: float = trio.run(_core_bytes, clients, clock=MockClock(autojump_threshold=0.02))
     return found
 
 
