@@ -19,6 +19,8 @@ from parties.simulation.network import Network
 from .byzantine import CLIENTS, MODEL, TASK, Byzantine, one_malicious
 from .peer_attacks import Mutation
 
+SUBMITTED = 30.0
+"""Seconds of virtual time after which all have submitted that ever will."""
 PATIENCE = 120.0
 """Seconds of virtual time after which a party that still waits will wait for ever."""
 
@@ -56,11 +58,11 @@ async def meet(mutation: Mutation, index: int, seed: int, task: Task = TASK) -> 
         async with trio.open_nursery() as nursery:
             for place, name in enumerate(CLIENTS):
                 nursery.start_soon(_take_part, network.client(name), place + 1, account)
-            await trio.sleep(PATIENCE)
+            await trio.sleep(SUBMITTED)
             runs = [(server, server.running) for server in (account.honest, account.mutant) if server.running]
             for server, run in runs:
                 await server.inbox.post(run.round_id, ssa.CloseRound())
-            await trio.sleep(PATIENCE)
+            await _settled(halts, 1 - index)
             nursery.cancel_scope.cancel()
         account.report = [over.report for over in account.honest.rounds.past if over.report.number == 1]
         for server, run in runs:
@@ -70,6 +72,13 @@ async def meet(mutation: Mutation, index: int, seed: int, task: Task = TASK) -> 
         account.revealed = any(isinstance(n.message, Share) for n in network.transcript if n.sender == name)
         account.evidence = await account.honest.evidence.entries()
     return account
+
+
+async def _settled(halts: dict[int, list[BaseException]], honest: int) -> None:
+    """Wait until the honest server has ended, or will wait for ever: its clients dial it in vain all the while."""
+    with trio.move_on_after(PATIENCE):
+        while honest not in halts:
+            await trio.sleep(5)
 
 
 async def _take_part(client: Client, value: int, account: Account) -> None:

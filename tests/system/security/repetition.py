@@ -42,6 +42,8 @@ ATTEMPTS = 5
 PATIENCE = 20.0
 LONG = 2_000.0
 """Seconds of virtual time after which a caller that still waits will wait for ever."""
+SETTLED = 200.0
+"""Seconds of virtual time in which the round ends that is on when the last caller has ended."""
 
 
 # ---- callers
@@ -199,7 +201,10 @@ async def play(
         told.servers = network.servers
         for caller in callers.values():
             nursery.start_soon(_call, network, caller)
-        await trio.sleep(LONG)
+        with trio.move_on_after(LONG - SETTLED):
+            while not all(caller.ended for caller in callers.values()):
+                await trio.sleep(10)
+        await trio.sleep(SETTLED)
         nursery.cancel_scope.cancel()
     return told
 
