@@ -17,6 +17,12 @@ from tests import ROOT
 ENDS_WITHIN = 180  # seconds for a process that may have to compile; what this is to end is a hang
 
 
+PLAIN = (
+    "from fsl_async import kernels; kernels.select_isa('plain'); from parties.commands.application import main; main()"
+)
+"""The same program without kernels: to load them is most of what a server does that computes next to nothing."""
+
+
 class Process:
     """One of them in a folder, with all that it says on stderr."""
 

@@ -19,7 +19,7 @@ from parties.settings.party_file import ServerFile
 from parties.settings.task_file import Deployment
 from parties.settings.writing import free_addresses, to_toml
 from tests.support import guide
-from tests.support.serving import Process, processes
+from tests.support.serving import PLAIN, Process, processes
 from tests.support.shop import TASK, deploy, model
 
 ITEMS, HEAD = (1000, 4), (3,)
@@ -79,15 +79,15 @@ def hosts(tmp_path, command) -> dict[str, Path]:
     return folders
 
 
-def serving(start, hosts: dict[str, Path]) -> list[Process]:
-    servers = [start(hosts[name], "serve", f"{name}.toml") for name in ("s0", "s1")]
+def serving(start, hosts: dict[str, Path], *program: str) -> list[Process]:
+    servers = [start(hosts[name], "serve", f"{name}.toml", program=program) for name in ("s0", "s1")]
     for server in servers:
         server.says("listens at")
     return servers
 
 
 def test_the_guide_to_two_hosts_works_as_it_is_written(hosts, start, command):
-    servers = serving(start, hosts)
+    servers = serving(start, hosts, "-m", "parties")
     retrieved = command(
         hosts["alice"], "retrieve", "task.toml", "--identity", "alice.key", "--block", "items", "--rows", "3,5",
         "--output", "rows.npz",
@@ -124,7 +124,7 @@ def test_whoever_does_not_belong_is_turned_away_and_the_round_goes_on(hosts, sta
     for name in ("s0", "s1"):  # this one host comes more often than five clients would
         file = hosts[name] / f"{name}.toml"
         file.write_text(file.read_text() + "\n[limits]\nburst = 50\n")
-    servers = serving(start, hosts)
+    servers = serving(start, hosts, "-c", PLAIN)
     submit = ("submit", "task.toml", "--update", "update.npz", "--identity")
     alice = hosts["alice"]
     task = (alice / "task.toml").read_text()
@@ -172,7 +172,7 @@ def test_servers_with_unequal_models_both_end_and_say_so(hosts, start):
 
 
 def test_an_interrupted_server_ends_with_130(hosts, start):
-    server = start(hosts["s0"], "serve", "s0.toml")
+    server = start(hosts["s0"], "serve", "s0.toml", program=("-c", PLAIN))
     server.says("listens at")
     server.child.send_signal(signal.SIGINT)
     code, said, error = server.ended()

@@ -15,7 +15,7 @@ from parties.commands.report import ExitCode
 from parties.files.models import checkpoints, load_model
 from parties.settings.lists import revoke_client
 from parties.settings.writing import free_addresses
-from tests.support.serving import ENDS_WITHIN, processes
+from tests.support.serving import ENDS_WITHIN, PLAIN, processes
 from tests.support.shop import HEAD, ROWS, WIDTH, Basket, deploy, model, write_servers
 from transport import RefusedError
 
@@ -24,9 +24,11 @@ NAMES = ("anna", "ben")
 
 @pytest.fixture
 def serve():
-    """Starts `fsl-async serve` in a folder."""
+    """Starts `fsl-async serve` in a folder; without kernels, unless it is told another program."""
     with processes() as start:
-        yield lambda folder, *words, **options: start(folder, "serve", *words, **options)
+        yield lambda folder, *words, program=("-c", PLAIN), **options: start(
+            folder, "serve", *words, program=program, **options
+        )
 
 
 @pytest.fixture
@@ -95,10 +97,13 @@ def assert_little_is_held_of_the_compiler(pid: int) -> None:
 def test_a_server_is_stopped_and_goes_on_where_it_was(folder, serve):
     """SIGTERM ends with 0, an open round is parked, the models are on disk, and the next start goes on from there.
 
-    A model file that was lost in between is written again at the start. Of the compiler little is held after a round.
+    A model file that was lost in between is written again at the start. Of the compiler little is held after a round:
+    S0 computes with kernels in the first life, and S1 in the second.
     """
     for start in (1, 2):
-        servers = [serve(folder, f"S{server}.toml") for server in (0, 1)]
+        compiled, plain = ("-m", "parties"), ("-c", PLAIN)
+        programs = (compiled, plain) if start == 1 else (plain, compiled)
+        servers = [serve(folder, f"S{server}.toml", program=program) for server, program in enumerate(programs)]
         for server in servers:
             server.says('"event": "round (opened|resumed)"')
         if start == 2:
@@ -108,7 +113,7 @@ def test_a_server_is_stopped_and_goes_on_where_it_was(folder, serve):
         for server in servers:
             server.says('"event": "round done"')
             server.says('"event": "round opened"')
-            assert_little_is_held_of_the_compiler(server.child.pid)
+        assert_little_is_held_of_the_compiler(servers[start - 1].child.pid)
         for server in servers:
             server.child.send_signal(signal.SIGTERM)
         for number, server in enumerate(servers):
@@ -364,14 +369,13 @@ def test_a_wrong_flag_is_a_wrong_word(refused):
 
 # ---- a server that waits for room on its disk
 
-ON_A_FULL_DISK = """
+ON_A_FULL_DISK = f"""
 from parties.storage.sqlite_store import SqliteStore
 from parties.storage.store import DiskFullError
 async def full(path, **words):
-    raise DiskFullError(f"{path}: the disk is full")
+    raise DiskFullError(f"{{path}}: the disk is full")
 SqliteStore.open = full
-from parties.commands.application import main
-main()
+{PLAIN}
 """
 
 
