@@ -27,7 +27,7 @@ from parties.client import submission as drafts
 from parties.client.client import Client
 from parties.client.trees import MadeTrees, TreeMaker
 from parties.simulation.network import Network
-from tests.support.cases import often
+from tests.support.cases import one_in
 from tests.support.rounds import Draw, Plaintext
 
 PATIENCE = 60.0
@@ -136,8 +136,7 @@ async def one_round(draw: Draw, net: Network, number: int) -> None:
         assert net.model[name].tobytes() == updated(model[name], real).tobytes()
 
 
-@pytest.mark.parametrize("seed", often(3, range(6)))
-@pytest.mark.parametrize("security", ["verified", "semi-honest"])
+@pytest.mark.parametrize(("bits", "security", "seed"), one_in(6, (32, 64, 128), ("verified", "semi-honest"), range(6)))
 async def test_random_tasks(bits: int, security: str, seed: int) -> None:
     draw = Draw(seed, bits, security, most_weights=2**13)
     task = small(draw.task(max_clients=10))
@@ -147,8 +146,7 @@ async def test_random_tasks(bits: int, security: str, seed: int) -> None:
                 await one_round(draw, net, number)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("updates", ["retrieved", "any"])
+@pytest.mark.parametrize(("bits", "updates", "seed"), one_in(3, (32, 64, 128), ("retrieved", "any"), range(3)))
 async def test_sessions(bits: int, updates: str, seed: int) -> None:
     """Rows stay, values change; from the second round on only hints are uploaded."""
     draw = Draw(seed, bits, "verified", most_weights=2**12)

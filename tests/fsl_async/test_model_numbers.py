@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fsl_async import Dense, MisuseError, Ring, RingIntegers, Sparse, Task
 from fsl_async.model_numbers import BeyondDtypeError, applied, check_numbers, narrow_blocks
 from parties import SumRefusedError, simulate
+from tests.support.cases import one_in
 
 INTEGERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 
@@ -66,8 +67,7 @@ def test_narrow_blocks_are_those_that_one_client_could_overflow() -> None:
 # ---- adding
 
 
-@pytest.mark.parametrize("dtype", INTEGERS)
-@pytest.mark.parametrize("fraction", [0, 1, 20])
+@pytest.mark.parametrize(("bits", "fraction", "dtype"), one_in(3, (32, 64, 128), (0, 1, 20), INTEGERS))
 @given(data=st.data())
 def test_integers_take_the_exact_sum_or_none(bits: int, fraction: int, dtype: str, data: st.DataObject) -> None:
     ring, limits = Ring(bits, fraction), np.iinfo(dtype)

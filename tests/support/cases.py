@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from itertools import product
 from typing import Any
 
 import pytest
@@ -59,6 +60,20 @@ def in_turn(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., Any]], 
 def often(count: int, cases: Sequence[Any]) -> list[Any]:
     """So many of the cases in every run, and the rest in the slow tests."""
     return [*cases[:count], *(pytest.param(case, marks=pytest.mark.slow) for case in cases[count:])]
+
+
+def one_in(count: int, *dimensions: Iterable[Any]) -> list[ParameterSet]:
+    """Every combination of the dimensions' values: one in so many in every run, the others in the slow tests.
+
+    Where a dimension has `count` values or more, every combination of the other dimensions' values is in every run.
+    """
+    return [
+        pytest.param(
+            *(value for _, value in chosen),
+            marks=() if sum(place for place, _ in chosen) % count == 0 else pytest.mark.slow,
+        )
+        for chosen in product(*(list(enumerate(values)) for values in dimensions))
+    ]
 
 
 def sides(cases: Iterable[Any], servers: Sequence[Any] = (0, 1)) -> list[ParameterSet]:
