@@ -2,7 +2,7 @@
 
 Rules: bulk sizes come from `public_part` and `geometry`, and the length of a message from encoding one of the same
 shape, so that a change of the wire changes the prediction with it; nothing depends on data, clock or machine; no kernel
-is loaded. The caller adds what a transport puts around a message (`Framing`), because this package knows no transport.
+is loaded. The caller adds what a transport puts around a message, because this package knows no transport.
 
 AES blocks are counted as the kernels use them, without the padding of vectors: a node of a tree costs each party that
 expands it one; a leaf one for every 16 bytes of payload, and two where its tree is proved.
@@ -16,11 +16,11 @@ Source: design §6 to §8 and §14.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgpack
 import msgspec
@@ -66,9 +66,6 @@ from fsl_async.wire.messages import (
 from fsl_async.wire.peer_lists import pack_digests, pack_names
 from fsl_async.wire.pieces import list_bytes, parts_of, spans_of
 from fsl_async.wire.public_part import Layout, Trees, counts_bytes, dense_bytes, forests_of
-
-Framing: TypeAlias = Callable[[Sequence[int]], int]
-"""From the lengths of messages to the bytes that they take on a channel."""
 
 KEY = bytes(KEY_BYTES)
 DIGEST = bytes(DIGEST_BYTES)

@@ -11,17 +11,21 @@ measured; nothing here reads a clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from fsl_async.bin_count import planned
 from fsl_async.costs.message_sizes import folded_bytes
-from fsl_async.costs.workers import SEALED, Workers
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from fsl_async.union import union_task
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes, forests_of, share_bytes
 
 MEGABYTE = 1e6
+MOST_WORKERS: Final = 10_000
+
+SEALED: Final = 256
+"""Clients in a partial sum that a worker sends (`parties.cluster.partial_sum.MOST_SEALED`, as a test checks)."""
+
 Part: TypeAlias = Literal[
     "network",
     "event loop",
@@ -186,6 +190,32 @@ def load_of(task: Task) -> Load:
         cells=folded_bytes(task),
         share=share_bytes(task),
     )
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Workers of a cluster, each on a host of its own.
+
+    Attributes:
+        count: how many.
+        threads: processors of each of their hosts.
+        network: bits that each of them, and the server, receives or sends in a second: blobs, and partial sums.
+
+    Raises:
+        MisuseError: a number is out of range.
+    """
+
+    count: int
+    threads: int
+    network: float = 10e9
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= MOST_WORKERS:
+            raise MisuseError(f"workers: a number from 1 to {MOST_WORKERS} expected, got {self.count}")
+        if not 1 <= self.threads <= 1_024:
+            raise MisuseError(f"workers: from 1 to 1024 threads of each expected, got {self.threads}")
+        if not self.network > 0:
+            raise MisuseError("workers: a network of bits per second above 0 expected")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The ways to run one and the same learning task, each with its costs: what the planner compares.
+"""The ways to run one and the same learning task, each with its costs: what the planner compares; and rounds alone.
 
     basic            single weights are rows, as in the paper's basic protocol: retrieve, then update on the same trees
     mega-element     rows of `width` weights move as one element
@@ -11,7 +11,12 @@ Rules: a variant is built from a real `Task`, so its sizes are those of the mess
 length of a union's list depends on the rows in it; its expected length is used, and the variant is marked
 (`exact=False`).
 
-Source: paper §"Optimisations", table "A summary of optimisation techniques"; design §6, §7.
+A round may run one protocol alone. A retrieval alone moves trees up and rows down; its trivial protocol is to download
+the sparse blocks whole. A union alone moves trees and 64-bit hints up, and the packed union down; its trivial protocol
+is plain two-server sharing of a 64-bit number for every row.
+
+Source: paper §"Basic Protocols" (PSR) and §"Optimisations" (PSU), table "A summary of optimisation techniques"; design
+§6, §7.
 """
 
 from __future__ import annotations
@@ -35,6 +40,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.ring import Ring
 from fsl_async.task import LARGEST_CLIENTS, Dense, Sparse, Task
 from fsl_async.union import UnionBlock
+from fsl_async.wire.messages import Closing, Conclusion
 from fsl_async.wire.public_part import Trees
 
 BLOCK = "rows"
@@ -43,6 +49,9 @@ BARE = {"privacy": None, "bound": None, "bound_proof": "exact", "largest_weight"
 
 STEPS_OF_A_ROUND = 8
 """Messages of the servers that wait for each other: two of the toss, one forwarded, five from roster to conclusion."""
+
+STEPS_OF_RETRIEVALS = 5
+"""The same of a round that only serves retrievals: two of the toss, one forwarded, two that end the round."""
 
 
 class Name(Enum):
@@ -275,50 +284,44 @@ def _union(question: Question) -> Variant:
 
     Rows change from round to round here, as with `basic`: a client cannot plant over a union that it does not know yet.
     """
-    setting = question.setting()
-    found, aligned = _aligned(question, "adaptive")
-    every = _after(_union_round(aligned, found, setting), _main_round(question, aligned, listed=True))
-    return Variant(
-        Name.UNION, question.width, _all_shapes(aligned), every, every, exact=False, plain=_plain_of(aligned)
-    )
+    aligned = _aligned(question, "adaptive")
+    every = _after(_uniting_round(aligned, question.setting()), _main_round(question, aligned, listed=True))
+    planted = _shapes(_uniting(aligned).shape) + _shapes(aligned.shape)
+    return Variant(Name.UNION, question.width, planted, every, every, exact=False, plain=_plain_of(aligned))
 
 
 def _union_and_epochs(question: Question) -> Variant:
     """The union once; the trees that found it serve all rounds, which are hints, or plain rows where they are few."""
-    setting = question.setting()
-    found, aligned = _aligned(question, "fixed")
-    first = _after(_union_round(aligned, found, setting), _main_round(question, aligned, listed=True, session=True))
+    aligned = _aligned(question, "fixed")
+    finding = _uniting_round(aligned, question.setting())
+    first = _after(finding, _main_round(question, aligned, listed=True, session=True))
     later = _main_round(question, aligned, listed=False, session=True)
     planted = _shapes(_uniting(aligned).shape)
     return Variant(Name.BOTH, question.width, planted, first, later, exact=False, plain=_plain_of(aligned))
 
 
-def _aligned(question: Question, selection: Literal["adaptive", "fixed"]) -> tuple[tuple[UnionBlock, ...], RoundConfig]:
-    """The unions that a union round finds, and a main round aligned on them."""
+def _aligned(question: Question, selection: Literal["adaptive", "fixed"]) -> RoundConfig:
+    """A main round that is aligned on the unions that a union round has found."""
     task = question.task(selection, alignment="union")
-    found = question.unions(task)
-    return found, costs.specimen_config(task, question.setting(), union=found)
+    return costs.specimen_config(task, question.setting(), union=question.unions(task))
 
 
 def _plain_of(aligned: RoundConfig) -> tuple[str, ...]:
     return tuple(entry.name for entry in aligned.plain)
 
 
-def _all_shapes(aligned: RoundConfig) -> tuple[Shape, ...]:
-    return _shapes(_uniting(aligned).shape) + _shapes(aligned.shape)
-
-
 def _main_round(question: Question, aligned: RoundConfig, *, listed: bool, session: bool = False) -> RoundCosts:
     """A round aligned on a union; a client that has its list from a round before does not ask for it."""
     main = _round(aligned, question.setting(), session=session)
-    lists = (
-        costs.download(block.name, union_bytes(block.rows, entry.size), union=True)
-        for (_, block), entry in zip(aligned.task.sparse_blocks(), aligned.union, strict=True)
-        if listed
-    )
-    return replace(
-        main, phases=main.phases | {"enter": costs.entering(aligned, known=True), "list": sum(lists, Traffic())}
-    )
+    lists = _lists(aligned.task, aligned.union) if listed else Traffic()
+    return replace(main, phases=main.phases | {"enter": costs.entering(aligned, known=True), "list": lists})
+
+
+def _lists(task: Task, found: tuple[UnionBlock, ...]) -> Traffic:
+    """A client downloads the unions of a task's sparse blocks."""
+    pairs = zip(task.sparse_blocks(), found, strict=True)
+    lists = (costs.download(block.name, union_bytes(block.rows, one.size), union=True) for (_, block), one in pairs)
+    return sum(lists, Traffic())
 
 
 def _uniting(aligned: RoundConfig) -> RoundConfig:
@@ -327,15 +330,22 @@ def _uniting(aligned: RoundConfig) -> RoundConfig:
     return replaced(aligned, protocol="psu", bins=bins, union=(), plain=())
 
 
-def _union_round(aligned: RoundConfig, found: tuple[UnionBlock, ...], setting: Setting) -> RoundCosts:
-    """The round that finds the union: a submission of 64-bit numbers on trees of its own."""
+def _uniting_round(aligned: RoundConfig, setting: Setting) -> RoundCosts:
+    """The costs of that round: a submission of 64-bit numbers on trees of its own."""
     config = _uniting(aligned)
     submitted = costs.submission(config.shape, Trees.OWN, setting)
+    united = costs.entering(config, known=False) + submitted + costs.outcome(setting, union=aligned.union)
+    return _finding(config, setting, {"unite": united})
+
+
+def _finding(config: RoundConfig, setting: Setting, phases: dict[str, Traffic]) -> RoundCosts:
+    """A round that finds unions, in which a client's messages are these."""
+    shape = config.shape
     return RoundCosts(
-        phases={"unite": costs.entering(config, known=False) + submitted + costs.outcome(setting, union=found)},
-        link=costs.opening_messages(config.shape, setting) + costs.round_messages(config.shape, setting),
-        work=costs.tree_work(config.shape) + costs.submission_work(config.shape, Trees.OWN),
-        folded=costs.folded_bytes(config.shape),
+        phases=phases,
+        link=costs.opening_messages(shape, setting) + costs.round_messages(shape, setting),
+        work=costs.tree_work(shape) + costs.submission_work(shape, Trees.OWN),
+        folded=costs.folded_bytes(shape),
         laid_out=0,
     )
 
@@ -394,6 +404,44 @@ _BUILDERS: dict[Name, Callable[[Question], Variant]] = {
     Name.BOTH: _union_and_epochs,
     Name.TRIVIAL: _trivial,
 }
+
+
+# ---- one protocol alone
+
+
+def retrieval_round(task: Task, setting: Setting) -> RoundCosts:
+    """A round in which every client retrieves once, dense blocks included; more retrievals repeat that phase."""
+    config = costs.specimen_config(task, setting)
+    ends = (costs.message_bytes(Closing(costs.DIGEST)), costs.message_bytes(Conclusion(costs.DIGEST, costs.DIGEST)))
+    return RoundCosts(
+        phases={
+            "enter": costs.entering(config, known=False),
+            "retrieve": costs.fetching(config.shape, setting),
+        },
+        link=costs.toss_messages(setting.number) + ends * 2,
+        work=costs.tree_work(config.shape) + costs.retrieval_work(config.shape, setting),
+        folded=0,
+        laid_out=costs.laid_out_rows(config.shape),
+        steps=STEPS_OF_RETRIEVALS,
+    )
+
+
+def union_round(task: Task, setting: Setting, found: tuple[UnionBlock, ...]) -> RoundCosts:
+    """A round that finds the union, and each client reads it."""
+    config = costs.specimen_config(task, setting)
+    phases = {
+        "enter": costs.entering(config, known=setting.number > 1),
+        "unite": costs.submission(config.shape, Trees.OWN, setting),
+        "outcome": costs.outcome(setting, union=found),
+        "union": _lists(task, found),
+    }
+    return _finding(config, setting, phases)
+
+
+def union_trivially(task: Task, setting: Setting) -> Traffic:
+    """A number for every row of every block is shared between the two servers."""
+    blocks = tuple(Dense(block.name, size=block.rows) for _, block in task.sparse_blocks())
+    return costs.submission(replaced(task, protocol="ssa", ring=Ring(64), blocks=blocks), Trees.OWN, setting)
 
 
 # ---- crossovers

@@ -114,8 +114,7 @@ def plan(
         The file in which `bench --calibrate` has stored what it measured; by default constants of another
         machine.
     """
-    from fsl_async.costs.scaling import HostCapacity
-    from fsl_async.costs.workers import Workers
+    from fsl_async.costs.scaling import HostCapacity, Workers
     from parties.commands.plan.calibration import measure
     from parties.commands.plan.plan import typical
     from parties.commands.plan.run import plan_alone, question_from, read_task, run_plan, run_server_plan, task_from

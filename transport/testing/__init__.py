@@ -12,9 +12,9 @@ Each case is a server and some clients over one transport; it needs neither pyte
 """
 
 from transport.testing import lives, messages
-from transport.testing.case import Case, ConformanceError
+from transport.testing.case import Case, ConformanceError, cases_of
 
-CASES: tuple[Case, ...] = (*messages.SUITE.cases, *lives.SUITE.cases)
+CASES: tuple[Case, ...] = (*cases_of(messages), *cases_of(lives))
 """All cases, from the simple ones on."""
 
 __all__ = ["CASES", "Case", "ConformanceError"]

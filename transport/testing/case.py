@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import trio
@@ -161,20 +162,11 @@ class Case:
             raise ConformanceError(f"it has hung for {PATIENCE:g} s; but {self.rule}")
 
 
-class Suite:
-    """Collects cases; the function's name is the case's, its docstring the rule.
-
-    Attributes:
-        cases: in the order in which they are written.
-    """
-
-    def __init__(self) -> None:
-        self.cases: list[Case] = []
-
-    def case(self, check: Callable[[Lab], Awaitable[None]]) -> Callable[[Lab], Awaitable[None]]:
-        """Take a case."""
-        self.cases.append(Case(check.__name__, inspect.getdoc(check) or "", check))
-        return check
+def cases_of(module: ModuleType) -> tuple[Case, ...]:
+    """The public coroutine functions that a module defines, in its order; a docstring is its case's rule."""
+    checks = [(name, check) for name, check in vars(module).items() if inspect.iscoroutinefunction(check)]
+    own = [(name, check) for name, check in checks if check.__module__ == module.__name__ and not name.startswith("_")]
+    return tuple(Case(name, inspect.getdoc(check) or "", check) for name, check in own)
 
 
 def require(condition: object, otherwise: str) -> None:

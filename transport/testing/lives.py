@@ -20,13 +20,11 @@ from transport.errors import (
     UnreachableError,
 )
 from transport.handshake import Refusal
-from transport.testing.case import LARGE, STRANGER, UNLIMITED, Lab, Suite, expect, require
+from transport.testing.case import LARGE, STRANGER, UNLIMITED, Lab, expect, require
 
-SUITE = Suite()
 AT_ONCE = 50
 
 
-@SUITE.case
 async def close_is_seen_after_the_last_message(lab: Lab) -> None:
     """What was sent before a close arrives, and then the close."""
 
@@ -40,7 +38,6 @@ async def close_is_seen_after_the_last_message(lab: Lab) -> None:
             await channel.receive(LARGE)
 
 
-@SUITE.case
 async def nothing_is_received_after_ones_own_close(lab: Lab) -> None:
     """Two messages that come at once: whoever closes after the first is not given the second."""
 
@@ -56,7 +53,6 @@ async def nothing_is_received_after_ones_own_close(lab: Lab) -> None:
         await channel.receive(LARGE)
 
 
-@SUITE.case
 async def a_client_that_vanishes_is_noticed(lab: Lab) -> None:
     """When a stream's end goes away without a word, the other end is told."""
     ended = trio.Event()
@@ -75,7 +71,6 @@ async def a_client_that_vanishes_is_noticed(lab: Lab) -> None:
         await channel.send(b"more")
 
 
-@SUITE.case
 async def a_server_that_vanishes_is_noticed(lab: Lab) -> None:
     """The same the other way: a listener that is cancelled cuts its connections."""
     stop = await lab.serve()
@@ -87,7 +82,6 @@ async def a_server_that_vanishes_is_noticed(lab: Lab) -> None:
             await channel.receive(LARGE)
 
 
-@SUITE.case
 async def many_connections_live_side_by_side(lab: Lab) -> None:
     """Connections are made at once, and each has its own bytes."""
     await lab.serve()
@@ -106,7 +100,6 @@ async def many_connections_live_side_by_side(lab: Lab) -> None:
     require(not wrong, f"{len(wrong)} of {AT_ONCE} connections got another one's bytes")
 
 
-@SUITE.case
 async def a_stranger_is_refused_and_told_why(lab: Lab) -> None:
     """The listener's answer arrives before it closes the stream."""
     await lab.serve()
@@ -114,7 +107,6 @@ async def a_stranger_is_refused_and_told_why(lab: Lab) -> None:
         await lab.dial(STRANGER)
 
 
-@SUITE.case
 async def foreign_bytes_end_one_connection_only(lab: Lab) -> None:
     """What is not our protocol is closed, and observed with where it came from; the listener continues."""
     await lab.serve()
@@ -131,7 +123,6 @@ async def foreign_bytes_end_one_connection_only(lab: Lab) -> None:
     await _check_serving(lab)
 
 
-@SUITE.case
 async def a_handler_that_fails_ends_one_connection_only(lab: Lab) -> None:
     """The other connections of a listener do not notice."""
 
@@ -150,7 +141,6 @@ async def a_handler_that_fails_ends_one_connection_only(lab: Lab) -> None:
         require(await other.receive(LARGE) == b"here", "another connection was ended as well")
 
 
-@SUITE.case
 async def a_dial_that_is_cancelled_leaves_nothing(lab: Lab) -> None:
     """`connect` and what follows can be cancelled; the place that the handshake had is free again."""
 
@@ -169,7 +159,6 @@ async def a_dial_that_is_cancelled_leaves_nothing(lab: Lab) -> None:
     await _check_serving(lab)
 
 
-@SUITE.case
 async def a_dial_has_a_deadline(lab: Lab) -> None:
     """`dial` gives up after its settings' deadline, whatever `connect` waits for."""
 
@@ -201,7 +190,6 @@ def _remembering(lab: Lab) -> list[trio.abc.Stream]:
     return streams
 
 
-@SUITE.case
 async def a_listener_reports_an_address_that_can_be_dialled(lab: Lab) -> None:
     """`listen` calls `task_status.started` with the address, once it can be dialled."""
     await lab.serve()
@@ -210,7 +198,6 @@ async def a_listener_reports_an_address_that_can_be_dialled(lab: Lab) -> None:
         pass
 
 
-@SUITE.case
 async def an_address_has_one_listener(lab: Lab) -> None:
     """A second listener at an address is refused, and the first one serves on."""
     await lab.serve()
@@ -220,7 +207,6 @@ async def an_address_has_one_listener(lab: Lab) -> None:
         pass
 
 
-@SUITE.case
 async def nothing_listens_where_a_listener_has_ended(lab: Lab) -> None:
     """Dialling an address at which nothing listens is an `UnreachableError` at once."""
     stop = await lab.serve()
@@ -229,7 +215,6 @@ async def nothing_listens_where_a_listener_has_ended(lab: Lab) -> None:
         await lab.dial()
 
 
-@SUITE.case
 async def an_address_is_free_again(lab: Lab) -> None:
     """When a listener has ended, another one may listen at its address."""
     for _ in range(3):
@@ -240,7 +225,6 @@ async def an_address_is_free_again(lab: Lab) -> None:
         await stop()
 
 
-@SUITE.case
 async def limits_hold(lab: Lab) -> None:
     """A transport serves through a `Listener`, so that the limits hold: here, connections with one key."""
     await lab.serve(limits=replace(UNLIMITED, per_key=1))

@@ -9,9 +9,8 @@ import trio
 from fsl_async.errors import ChannelError
 from transport.channel import Channel
 from transport.errors import ChannelBrokenError, ChannelClosedError
-from transport.testing.case import ALICE, LARGE, SERVER, ConformanceError, Lab, Suite, echo, expect, require, sleep
+from transport.testing.case import ALICE, LARGE, SERVER, ConformanceError, Lab, echo, expect, require, sleep
 
-SUITE = Suite()
 SIZES = (0, 1, 65_509, 65_510, 65_511, 65_535, 65_536, 10_000_000)
 BUFFERED = 32
 """MiB: more than a stream may buffer."""
@@ -20,7 +19,6 @@ CANCELLED_MESSAGES = 5
 LONG = bytes((BUFFERED + 1) << 20)
 
 
-@SUITE.case
 async def both_ends_know_each_other(lab: Lab) -> None:
     """The listener's handler and the dialling side have one channel, each with the other's key and payload."""
     met: list[Channel] = []
@@ -40,7 +38,6 @@ async def both_ends_know_each_other(lab: Lab) -> None:
         require(far.introduction.peer_payload == b"alice", "the client's payload was not delivered")
 
 
-@SUITE.case
 async def a_message_of_any_size_comes_back(lab: Lab) -> None:
     """Bytes arrive unchanged, whatever their number."""
     await lab.serve()
@@ -52,7 +49,6 @@ async def a_message_of_any_size_comes_back(lab: Lab) -> None:
                 require(await channel.receive(size) == message, f"a message of {size:,} bytes came back changed")
 
 
-@SUITE.case
 async def a_message_can_be_read_from_its_beginning_first(lab: Lab) -> None:
     """A look at a message's beginning takes nothing from it, whether it is received then or discarded."""
     await lab.serve()
@@ -70,7 +66,6 @@ async def a_message_can_be_read_from_its_beginning_first(lab: Lab) -> None:
                 await channel.discard()
 
 
-@SUITE.case
 async def messages_go_both_ways_at_once(lab: Lab) -> None:
     """Neither direction waits for the other."""
     messages = [bytes([number % 256]) * (number * 97) for number in range(300)]
@@ -91,7 +86,6 @@ async def messages_go_both_ways_at_once(lab: Lab) -> None:
         await both_ways(channel)
 
 
-@SUITE.case
 async def messages_of_several_senders_stay_whole(lab: Lab) -> None:
     """Tasks that send over one channel at once do not mix their bytes."""
     await lab.serve()
@@ -103,7 +97,6 @@ async def messages_of_several_senders_stay_whole(lab: Lab) -> None:
         require(sorted(received) == messages, "messages of several senders were mixed")
 
 
-@SUITE.case
 async def a_sender_waits_for_its_reader(lab: Lab) -> None:
     """A stream buffers a bounded number of bytes: what nobody reads cannot be sent for ever."""
     await lab.serve(sleep)
@@ -116,7 +109,6 @@ async def a_sender_waits_for_its_reader(lab: Lab) -> None:
     raise ConformanceError(f"{BUFFERED} MiB were sent to a server that reads nothing")
 
 
-@SUITE.case
 async def a_cancelled_receive_loses_nothing(lab: Lab) -> None:
     """`receive_some` returns bytes or is cancelled, never both."""
     await lab.serve()
@@ -139,7 +131,6 @@ async def _received(channel: Channel, message: bytes) -> bytearray:
     return received
 
 
-@SUITE.case
 async def a_send_cancelled_half_way_breaks_the_channel(lab: Lab) -> None:
     """A stream whose `send_all` was cancelled half-way is still there to be closed."""
     await lab.serve(sleep)
@@ -150,7 +141,6 @@ async def a_send_cancelled_half_way_breaks_the_channel(lab: Lab) -> None:
             await channel.send(b"more")
 
 
-@SUITE.case
 async def closing_does_not_wait_for_a_deaf_peer(lab: Lab) -> None:
     """A stream can be closed while a send waits in it; the send ends."""
     await lab.serve(sleep)

@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from fsl_async.costs.alone import retrieval_round, union_round, union_trivially
 from fsl_async.costs.message_sizes import DIGEST, Setting, Traffic, fetching_whole, specimen_config
 from fsl_async.costs.scaling import ANOTHER_MACHINE, HostCapacity
-from fsl_async.costs.variants import Question, RoundCosts
+from fsl_async.costs.variants import Question, RoundCosts, retrieval_round, union_round, union_trivially
 from fsl_async.errors import MisuseError
 from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task

@@ -15,6 +15,8 @@ import numpy as np
 
 from fsl_async.costs.scaling import (
     ANOTHER_MACHINE,
+    MOST_WORKERS,
+    SEALED,
     Constants,
     HostCapacity,
     Limit,
@@ -25,7 +27,6 @@ from fsl_async.costs.scaling import (
     memory_bytes,
     stored_bytes,
 )
-from fsl_async.costs.workers import MOST_WORKERS, SEALED
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.commands.plan.workers_plan import WorkersPlan, plan_workers, result_of_workers

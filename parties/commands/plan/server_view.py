@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fsl_async.costs.scaling import Stage
-from fsl_async.costs.workers import SEALED, Workers
+from fsl_async.costs.scaling import SEALED, Stage, Workers
 from parties.commands.plan.figures import percent, size
 from parties.commands.plan.server_plan import ServerPlan
 from parties.commands.plan.view import aligned

@@ -6,8 +6,16 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fsl_async.costs.scaling import Constants, HostCapacity, Limit, Load, capacity, worker_hourly
-from fsl_async.costs.workers import MOST_WORKERS, Workers
+from fsl_async.costs.scaling import (
+    MOST_WORKERS,
+    Constants,
+    HostCapacity,
+    Limit,
+    Load,
+    Workers,
+    capacity,
+    worker_hourly,
+)
 from fsl_async.errors import MisuseError
 
 

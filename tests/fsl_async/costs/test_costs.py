@@ -10,10 +10,9 @@ import trio
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.bin_count import planned
 from fsl_async.costs import message_sizes as costs
-from fsl_async.costs.alone import retrieval_round, union_round
 from fsl_async.costs.message_sizes import Setting, Traffic
 from fsl_async.costs.paper import MEBIBYTE, RATES, TABLE, Formula
-from fsl_async.costs.variants import Name, Question, build, largest_select, union_bytes
+from fsl_async.costs.variants import Name, Question, build, largest_select, retrieval_round, union_bytes, union_round
 from fsl_async.geometry import geometry_of
 from fsl_async.union import UnionBlock, pack_union
 from fsl_async.wire.messages import AskedList, TossCommitment, TossReveal

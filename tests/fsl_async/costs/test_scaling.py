@@ -7,10 +7,12 @@ import pytest
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.costs.scaling import (
     ANOTHER_MACHINE,
+    SEALED,
     HostCapacity,
     Line,
     Retrieval,
     Stage,
+    Workers,
     capacity,
     evaluation,
     load_of,
@@ -19,7 +21,6 @@ from fsl_async.costs.scaling import (
     stored_bytes,
     worker_hourly,
 )
-from fsl_async.costs.workers import SEALED, Workers
 from fsl_async.errors import MisuseError
 from parties.cluster.partial_sum import MOST_SEALED
 from tests import ROOT
