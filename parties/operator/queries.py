@@ -85,11 +85,14 @@ class OperatorPort:
         return await trio.to_thread.run_sync(self._ask_in_thread, kind, *request, abandon_on_cancel=True)
 
     def _ask_in_thread(self, kind: type[AnswerT], *request: Any) -> AnswerT:
-        with closing(HTTPConnection(self._address, timeout=TIMEOUT)) as connection:
+        with closing(self._dial()) as connection:
             status, body = self._asked(connection, *request)
         if status >= HTTPStatus.BAD_REQUEST:
             raise self._refused(status, self._read(body, Refusal).error)
         return self._read(body, kind)
+
+    def _dial(self) -> HTTPConnection:  # tests put hostile answers here
+        return HTTPConnection(self._address, timeout=TIMEOUT)
 
     def _asked(self, connection: HTTPConnection, *request: Any) -> tuple[int, bytearray]:
         """The answer's status and body."""
