@@ -1,13 +1,18 @@
-"""Asking the operator's port of a stage, without a socket."""
+"""Asking the operator's port of a stage, without a socket and on one."""
 
 import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import h11
 import trio
 from trio.testing import memory_stream_pair
 
+from parties.operator import serve_operator
 from parties.operator.http import HttpLimits, serve_connection
 from parties.operator.resources import Resources
 from parties.operator.token import OperatorToken
@@ -48,9 +53,7 @@ class Port:
 
     async def exchange(self, data: bytes) -> bytes:
         """All that is answered to some bytes, after which the client says nothing more."""
-        ours, theirs = memory_stream_pair()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve_connection, theirs, self.resources.answer, LIMITS)
+        async with self.reached() as ours:
             await ours.send_all(data)
             await ours.send_eof()
             return await everything(ours)
@@ -59,6 +62,30 @@ class Port:
         found, headers, body = await self.ask("GET", path)
         assert (found, headers["content-type"]) == (status, "application/json"), body
         return json.loads(body)
+
+    async def order(self, method: str, path: str, body: bytes = b"") -> tuple[int, dict]:
+        """One request with the token."""
+        status, _, answer = await self.ask(method, path, body, Authorization=self.token)
+        return status, json.loads(answer)
+
+    @asynccontextmanager
+    async def reached(self, streams: Callable[[], tuple[Any, Any]] = memory_stream_pair) -> AsyncGenerator[Any, None]:
+        """The other end of a connection that it serves until the connection ends."""
+        ours, theirs = streams()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve_connection, theirs, self.resources.answer, LIMITS)
+            yield ours
+
+
+@asynccontextmanager
+async def serving(
+    host: Stage | Host, token: Path, address: str = "127.0.0.1:0", **settings: Any
+) -> AsyncGenerator[str, None]:
+    """The port on a socket; where it listens."""
+    async with trio.open_nursery() as nursery:
+        host = Host(host) if isinstance(host, Stage) else host
+        yield await nursery.start(partial(serve_operator, host, address, token, **settings))
+        nursery.cancel_scope.cancel()
 
 
 async def everything(stream: trio.abc.ReceiveStream) -> bytes:

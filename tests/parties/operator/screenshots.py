@@ -4,14 +4,14 @@ import io
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 
 import trio
 
-from parties.operator import Log, serve_operator
+from parties.operator import Log
+from tests.parties.operator.asking import serving
 from tests.parties.operator.browser import Browser, browser
-from tests.parties.operator.stage import Host, Stage, play_computing, play_day
+from tests.parties.operator.stage import Stage, play_computing, play_day
 
 PICTURES = {
     "operator-page.png": (1080, 900, "light", "collect"),
@@ -25,14 +25,12 @@ async def take(folder: Path) -> None:
     with stage.log.installed():
         play_day(stage)
     with tempfile.TemporaryDirectory() as scratch:
-        async with trio.open_nursery() as nursery:
-            address = await nursery.start(partial(serve_operator, Host(stage), "127.0.0.1:0", Path(scratch) / "token"))
+        async with serving(stage, Path(scratch) / "token") as address:
             with browser(Path(scratch)) as window:
                 for step in ("collect", "compute"):
                     if step == "compute":
                         play_computing(stage)
                     await trio.to_thread.run_sync(photograph, window, f"http://{address}/", folder, step)
-            nursery.cancel_scope.cancel()
 
 
 def photograph(window: Browser, url: str, folder: Path, step: str) -> None:

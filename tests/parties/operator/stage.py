@@ -341,12 +341,9 @@ def play_day(stage: Stage, rounds: int = 24, seed: int = 5) -> None:
         stage.now += 10
     stage.now = end - 400
     stage.connect(*NAMES[:23])
-    stage.tell(
-        events.ConnectionFailed(origin="203.0.113.9", kind="HandshakeTimeoutError", explanation="no handshake in 10 s")
-    )
-    stage.tell(
-        events.ConnectionFailed(origin="203.0.113.9", kind="HandshakeTimeoutError", explanation="no handshake in 10 s")
-    )
+    late = "HandshakeTimeoutError"
+    for _ in range(2):
+        stage.tell(events.ConnectionFailed(origin="203.0.113.9", kind=late, explanation="no handshake in 10 s"))
     stage.now = end - 200
     stage.tell(
         events.RequestRefused(client=NASTY, reason="conflict", explanation="another submission of yours is in already")

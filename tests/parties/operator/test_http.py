@@ -100,35 +100,27 @@ async def trickle(stream: trio.abc.SendStream, data: bytes) -> None:
 
 
 async def test_a_connection_that_asks_nothing_is_closed_in_time(port, autojump):
-    ours, theirs = memory_stream_pair()
     begun = trio.current_time()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve_connection, theirs, port.resources.answer, LIMITS)
+    async with port.reached() as ours:
         assert await everything(ours) == b""
     assert trio.current_time() - begun == pytest.approx(LIMITS.request_seconds)
 
 
 async def test_a_client_that_does_not_take_its_answer_is_let_go(port, autojump):
-    ours, theirs = lockstep_stream_pair()  # nothing is taken before it is read
     begun = trio.current_time()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve_connection, theirs, port.resources.answer, LIMITS)
+    async with port.reached(lockstep_stream_pair) as ours:  # nothing is taken before it is read
         await ours.send_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert trio.current_time() - begun == pytest.approx(LIMITS.send_seconds)
 
 
 async def test_a_client_that_leaves_in_the_middle_disturbs_nobody(port):
-    ours, theirs = memory_stream_pair()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve_connection, theirs, port.resources.answer, LIMITS)
+    async with port.reached() as ours:
         await ours.send_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await ours.aclose()
 
 
 async def test_a_body_that_waits_for_leave_gets_it(port):
-    ours, theirs = memory_stream_pair()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve_connection, theirs, port.resources.answer, LIMITS)
+    async with port.reached() as ours:
         head = (
             f"PUT /log-level HTTP/1.1\r\nHost: localhost\r\nAuthorization: {port.token}\r\n"
             "Content-Length: 18\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"

@@ -42,13 +42,6 @@ PUBLIC_NAMES = {
 """Fields of names, which everybody may know and which may look like anything."""
 
 
-@pytest.fixture
-def paper():
-    paper = Paper()
-    with paper.log.installed():
-        yield paper
-
-
 def strange(name: str = "parties.somewhere") -> logging.Logger:
     return logging.getLogger(name)
 

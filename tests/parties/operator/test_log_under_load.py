@@ -17,7 +17,6 @@ from parties.operator import Log, ObserverSetup, OperatorObserver, log_writer
 from parties.operator.log_lines import EventLog
 from parties.operator.log_writer import MOST_WAITING, ThreadedWriter
 from parties.operator.repeats import FIRST, MINUTE, MOST_SOURCES, network_of
-from tests.parties.operator.paper import Paper
 
 
 class Clock:
@@ -26,13 +25,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture
-def paper():
-    paper = Paper()
-    with paper.log.installed():
-        yield paper
 
 
 def failed(origin="203.0.113.9", kind="ConnectionLostError"):

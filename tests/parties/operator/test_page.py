@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,9 +14,9 @@ import trio
 from fsl_async.errors import StorageError
 from fsl_async.protocols import ssa
 from parties.events import Warned
-from parties.operator import serve_operator
 from parties.operator.metrics import EXCLUSIONS
 from tests import ROOT
+from tests.parties.operator.asking import serving
 from tests.parties.operator.browser import MISSING, Browser, browser
 from tests.parties.operator.paper import Paper
 from tests.parties.operator.stage import (
@@ -46,23 +45,19 @@ def window(tmp_path_factory):
 
 
 @pytest.fixture
-def stage():
-    paper = Paper()
-    with paper.log.installed():
-        yield Stage(paper.log, now=time.time())
+def stage(paper):
+    return Stage(paper.log, now=time.time())
 
 
 @asynccontextmanager
-async def page(window: Browser, stage: Stage, tmp_path: Path) -> AsyncGenerator[str, None]:
+async def page(window: Browser, stage: Stage | Host, tmp_path: Path) -> AsyncGenerator[str, None]:
     """The stage's page, open in the window; whatever it asks for and complains of is checked at the end."""
-    async with trio.open_nursery() as nursery:
-        address = await nursery.start(partial(serve_operator, Host(stage), "127.0.0.1:0", tmp_path / "token"))
+    async with serving(stage, tmp_path / "token") as address:
         await trio.to_thread.run_sync(window.open, f"http://{address}/")
         await see(window, "document.getElementById('live').textContent === 'live'")
         yield address
         console, requests = await trio.to_thread.run_sync(lambda: (window.console(), window.requests()))
         await trio.to_thread.run_sync(window.forget)
-        nursery.cancel_scope.cancel()
     assert console == []
     assert [url for url in requests if not url.startswith((f"http://{address}/", "about:"))] == []
     assert len(requests) >= 6
@@ -260,19 +255,14 @@ async def test_a_row_unfolds_by_keyboard_and_stays_so_when_rounds_are_added(wind
 
 async def test_a_lost_server_is_seen_and_found_again(window, stage, tmp_path):
     stage.meet_peer()
-    async with trio.open_nursery() as nursery:
-        port = partial(serve_operator, Host(stage))
-        async with trio.open_nursery() as first:
-            address = await first.start(partial(port, "127.0.0.1:0", tmp_path / "token"))
-            await trio.to_thread.run_sync(window.open, f"http://{address}/")
-            await see(window, f"{text('#live')} === 'live'")
-            first.cancel_scope.cancel()
-        await see(window, f"{text('#live')}.includes('trying again')")
-        assert await run(window, "return document.getElementById('main').className") == "stale"
-        await nursery.start(partial(port, address, tmp_path / "token"))
+    async with serving(stage, tmp_path / "token") as address:
+        await trio.to_thread.run_sync(window.open, f"http://{address}/")
+        await see(window, f"{text('#live')} === 'live'")
+    await see(window, f"{text('#live')}.includes('trying again')")
+    assert await run(window, "return document.getElementById('main').className") == "stale"
+    async with serving(stage, tmp_path / "token", address):
         await see(window, f"{text('#live')} === 'live' && document.getElementById('main').className === ''")
         await trio.to_thread.run_sync(window.forget)
-        nursery.cancel_scope.cancel()
 
 
 async def test_rounds_that_cannot_be_read_are_asked_for_again(window, stage, tmp_path, monkeypatch):
@@ -281,16 +271,14 @@ async def test_rounds_that_cannot_be_read_are_asked_for_again(window, stage, tmp
 
     stage.open_round(1)
     stage.settle(["alice"], {})
-    async with trio.open_nursery() as nursery:
+    async with serving(stage, tmp_path / "token") as address:
         with monkeypatch.context() as broken:
             broken.setattr(stage, "past_rounds", fail)
-            address = await nursery.start(partial(serve_operator, Host(stage), "127.0.0.1:0", tmp_path / "token"))
             await trio.to_thread.run_sync(window.open, f"http://{address}/")
             await see(window, f"{text('#live')} === 'past rounds cannot be read'")
         stage.meet_peer()
         await see(window, f"{text('#live')} === 'live' && {number('#past .unfold')} === 1")
         await trio.to_thread.run_sync(window.forget)
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_round_of_real_servers_is_seen_from_collecting_to_done(window, tmp_path):
@@ -299,25 +287,21 @@ async def test_a_round_of_real_servers_is_seen_from_collecting_to_done(window, t
         net = Observed(paper.log)
         async with trio.open_nursery() as nursery:
             await nursery.start(net.run)
-            host = Host(OneTask(net.observers[0], net.servers[0]))
-            address = await nursery.start(partial(serve_operator, host, "127.0.0.1:0", tmp_path / "token"))
-            await trio.to_thread.run_sync(window.open, f"http://{address}/")
-            await see(window, f"{text('#steps .now .step')} === 'collect'")
-            await see(window, f"{text('#state')}.includes('2 more clients are needed.')")
-            for many, name in enumerate(CLIENTS, start=1):
-                await take_part(net, name)
-                await see(window, f"{text('#submissions-text')}.startsWith('{many}')")
-            await see(window, f"{text('#evaluated-text')} === '3 of 3'")
-            await see(window, f"{text('#groups')}.startsWith('Submitted 3Not yet 0')")
-            spelled = await run(window, f"return {text('#compare dd:nth-of-type(3) .letters')}")
-            other = await net.port(1).json("/status.json")
-            assert spelled.strip() == other["round"]["fingerprint"], "the other operator reads the same"
-            await net.finish_round()
-            await see(window, f"{number('#past tr')} === 1 && {text('#done')} === '1'")
-            await see(window, f"{text('#round-title')}.startsWith('Round 2')")
-            await fits(window, 1180)
-            assert await trio.to_thread.run_sync(window.console) == []
-            await trio.to_thread.run_sync(window.forget)
+            async with page(window, Host(OneTask(net.observers[0], net.servers[0])), tmp_path):
+                await see(window, f"{text('#steps .now .step')} === 'collect'")
+                await see(window, f"{text('#state')}.includes('2 more clients are needed.')")
+                for many, name in enumerate(CLIENTS, start=1):
+                    await take_part(net, name)
+                    await see(window, f"{text('#submissions-text')}.startsWith('{many}')")
+                await see(window, f"{text('#evaluated-text')} === '3 of 3'")
+                await see(window, f"{text('#groups')}.startsWith('Submitted 3Not yet 0')")
+                spelled = await run(window, f"return {text('#compare dd:nth-of-type(3) .letters')}")
+                other = await net.port(1).json("/status.json")
+                assert spelled.strip() == other["round"]["fingerprint"], "the other operator reads the same"
+                await net.finish_round()
+                await see(window, f"{number('#past tr')} === 1 && {text('#done')} === '1'")
+                await see(window, f"{text('#round-title')}.startsWith('Round 2')")
+                await fits(window, 1180)
             nursery.cancel_scope.cancel()
 
 
@@ -618,11 +602,8 @@ async def test_a_server_with_several_tasks_shows_one_and_lets_choose(window, sta
     play_first_round(stage)
     other = Stage(stage.log, now=time.time(), task="spring sale")
     other.known = ["dora"]
-    async with trio.open_nursery() as nursery:
-        host = partial(serve_operator, Host(stage, other), "127.0.0.1:0", tmp_path / "token")
-        address = await nursery.start(host)
-        await trio.to_thread.run_sync(window.open, f"http://{address}/")
-        await see(window, f"{text('#live')} === 'live' && {text('#round-title')}.startsWith('Round 1')")
+    async with page(window, Host(stage, other), tmp_path):
+        await see(window, f"{text('#round-title')}.startsWith('Round 1')")
         words = "return [...document.querySelectorAll('#choice option')].map(each => each.textContent)"
         assert await run(window, words) == ["goods, round 1", "spring sale"]
         for width in (1180, 360):
@@ -634,9 +615,6 @@ async def test_a_server_with_several_tasks_shows_one_and_lets_choose(window, sta
         assert await run(window, "return location.search") == "?task=spring+sale"
         await see(window, f"{text('#groups')} === 'All 1Connected 0' && {text('#names')} === 'dora away'")
         assert "S0 spring sale" in await run(window, "return document.title")
-        assert await trio.to_thread.run_sync(window.console) == []
-        await trio.to_thread.run_sync(window.forget)
-        nursery.cancel_scope.cancel()
 
 
 async def test_it_can_be_used_without_seeing_it(window, stage, tmp_path):

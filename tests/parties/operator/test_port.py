@@ -2,9 +2,6 @@
 
 import os
 import stat
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,18 +12,11 @@ from parties.operator import serve_operator
 from parties.operator.http import HttpLimits
 from parties.operator.token import OperatorToken, read_operator_token, written_token
 from parties.storage.store import DiskFullError
-from tests.parties.operator.asking import everything
+from tests.parties.operator.asking import everything, serving
 from tests.parties.operator.stage import Host, Stage
 from transport import UnreachableError
 
 # ---- on sockets
-
-
-@asynccontextmanager
-async def serving(stage: Stage, token: Path, address: str = "127.0.0.1:0", **settings) -> AsyncGenerator[str, None]:
-    async with trio.open_nursery() as nursery:
-        yield await nursery.start(partial(serve_operator, Host(stage), address, token, **settings))
-        nursery.cancel_scope.cancel()
 
 
 async def fetch(address: str, path: str = "/healthz") -> bytes:

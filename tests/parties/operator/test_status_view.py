@@ -19,29 +19,22 @@ from fsl_async.errors import ChannelError, MisuseError
 from parties.commands import operating as commands
 from parties.commands.application import app
 from parties.deployment.operator_port import operator_port
-from parties.operator import serve_operator
 from parties.operator.answers import RoundsAnswer, StatusAnswer, read_answer, round_answer, rounds_answer, status_answer
 from parties.operator.http import as_json
 from parties.operator.queries import OperatorPort
 from parties.operator.terminal import as_text, round_screen, rounds_table, status_screen, watch
+from parties.settings.writing import to_toml
 from parties.status import RoundSummary
+from tests.parties.operator.asking import serving
 from tests.parties.operator.paper import Paper
-from tests.parties.operator.stage import NASTY, Host, Stage, play_blobs, play_day, play_workers
+from tests.parties.operator.stage import NASTY, Stage, play_blobs, play_day, play_workers
+from tests.support.shop import SERVER_FILE
 from transport import ForeignPeerError, UnreachableError
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
-    paper = Paper()
-    with paper.log.installed():
-        yield Stage(paper.log)
-
-
-@asynccontextmanager
-async def serving(stage: Stage, token: Path) -> AsyncGenerator[str, None]:
-    async with trio.open_nursery() as nursery:
-        yield await nursery.start(partial(serve_operator, Host(stage), "127.0.0.1:0", token))
-        nursery.cancel_scope.cancel()
+def stage(paper: Paper) -> Stage:
+    return Stage(paper.log)
 
 
 def views(stage: Stage) -> tuple[StatusAnswer, Sequence[RoundSummary]]:
@@ -227,11 +220,9 @@ async def test_the_live_view_follows_the_server_and_outlives_its_restart(stage, 
             stage.settle(["alice"], {})
             await shows("1 rounds done")
         await shows("the server does not answer")
-        async with trio.open_nursery() as again:
-            await again.start(partial(serve_operator, Host(stage), address, tmp_path / "token"))
+        async with serving(stage, tmp_path / "token", address):
             stage.open_round(2)
             await shows("● collect")
-            again.cancel_scope.cancel()
         nursery.cancel_scope.cancel()
 
 
@@ -242,12 +233,8 @@ async def test_the_live_view_follows_the_server_and_outlives_its_restart(stage, 
 async def deployed(stage: Stage, tmp_path: Path) -> AsyncGenerator[Path, None]:
     """A server's file whose operator's port is a stage's, and the stage serving there."""
     config = tmp_path / "s0.toml"
-    config.write_text(
-        'server = 0\nidentity = "s0.key"\ntask = "task.toml"\nmodel = "model.npz"\nlisten = "127.0.0.1:7000"\n'
-        'store = "s0.sqlite"\nclients = "clients.toml"\n\n[operator]\nlisten = "127.0.0.1:1"\n'
-    )
     async with serving(stage, tmp_path / "s0.sqlite.operator-token") as address:
-        config.write_text(config.read_text().replace("127.0.0.1:1", address))
+        config.write_text(to_toml(SERVER_FILE | {"store": "s0.sqlite", "operator": {"listen": address}}))
         yield config
 
 
@@ -421,18 +408,28 @@ async def test_another_program_at_the_port_is_not_taken_for_ours(body):
         await operator_port(url).get("/status.json", StatusAnswer)
 
 
-async def _answers(stream: trio.SocketStream, said: bytes) -> None:
-    await stream.receive_some()
-    await stream.send_all(said)
+SAID = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b"
 
 
-@pytest.mark.parametrize(("length", "body"), [(10**18, b'{"version": 5}'), (10**30, b""), (4, b'{"version": 5}')])
-async def test_an_answer_need_not_be_as_long_as_it_says(length, body):
-    said = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (length, body)
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (SAID % (10**18, b'{"version": 5}'), ForeignPeerError),
+        (SAID % (10**30, b""), ForeignPeerError),
+        (SAID % (4, b'{"version": 5}'), ForeignPeerError),
+        (b"\x05\x00 SSH-2.0\r\n", ChannelError),
+    ],
+    ids=["longer", "far longer", "shorter", "no HTTP"],
+)
+async def test_an_answer_of_another_length_than_it_says_or_of_no_http_is_not_taken_for_ours(said, error):
+    async def answer(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(said)
+
     async with trio.open_nursery() as nursery:
-        (listener, *_) = await nursery.start(partial(trio.serve_tcp, partial(_answers, said=said), 0, host="127.0.0.1"))
+        (listener, *_) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
         port = listener.socket.getsockname()[1]
-        with pytest.raises(ForeignPeerError):
+        with pytest.raises(error):
             await operator_port(f"http://127.0.0.1:{port}").get("/status.json", StatusAnswer)
         nursery.cancel_scope.cancel()
 
@@ -464,18 +461,6 @@ def test_what_a_later_server_says_besides_is_passed_over(stage):
 async def test_a_port_that_cannot_be_is_refused():
     with pytest.raises(ChannelError):
         await operator_port("http://127.0.0.1:99999").get("/status.json", StatusAnswer)
-
-
-async def test_something_that_speaks_no_http_is_not_taken_for_ours():
-    async def babble(stream: trio.SocketStream) -> None:
-        await stream.send_all(b"\x05\x00 SSH-2.0\r\n")
-
-    async with trio.open_nursery() as nursery:
-        (listener, *_) = await nursery.start(partial(trio.serve_tcp, babble, 0, host="127.0.0.1"))
-        port = listener.socket.getsockname()[1]
-        with pytest.raises(ChannelError):
-            await operator_port(f"http://127.0.0.1:{port}").get("/status.json", StatusAnswer)
-        nursery.cancel_scope.cancel()
 
 
 def test_an_address_nobody_listens_at(capsys):
