@@ -43,8 +43,17 @@ class Scene:
     harmless: frozenset[tuple[type[State], type[Event]]] = frozenset()
 
 
-def _by_type(items: Iterable[Any]) -> dict[Any, Any]:
-    return {type(item): item for item in items}
+def _scene(
+    name: str,
+    machine: Any,
+    step: Callable[[Any, Event], State],
+    states: Iterable[State],
+    events: Iterable[Event],
+    harmless: Iterable[tuple[type[State], type[Event]]] = (),
+) -> Scene:
+    """That of a machine's module, which has its tables."""
+    by_type = ({type(item): item for item in items} for items in (states, events))
+    return Scene(name, machine.ACCEPTS, machine.TRANSITIONS, step, *by_type, frozenset(harmless))
 
 
 # ---- toss
@@ -60,20 +69,17 @@ def _toss_scene() -> Scene:
     commitment, reveal = toss.PeerTossCommitment(theirs.half.commitment(), key(9)), toss.PeerTossReveal(key(3), key(4))
     revealing = toss.step(ours, commitment, "S1")
     tossed = toss.step(revealing, reveal, "S1")
-    return Scene(
+    return _scene(
         name="toss",
-        table=toss.ACCEPTS,
-        transitions=toss.TRANSITIONS,
+        machine=toss,
         step=lambda state, event: toss.step(state, event, "S1"),
-        states=_by_type((ours, revealing, tossed)),
-        events=_by_type((commitment, reveal)),
-        harmless=frozenset(
-            {
-                (toss.Revealing, toss.PeerTossCommitment),
-                (toss.Tossed, toss.PeerTossCommitment),
-                (toss.Tossed, toss.PeerTossReveal),
-            }
-        ),
+        states=(ours, revealing, tossed),
+        events=(commitment, reveal),
+        harmless={
+            (toss.Revealing, toss.PeerTossCommitment),
+            (toss.Tossed, toss.PeerTossCommitment),
+            (toss.Tossed, toss.PeerTossReveal),
+        },
     )
 
 
@@ -90,22 +96,19 @@ def _sampling_scene() -> Scene:
     s, terms = sampling, sampling_terms()
     asked, heard = ("alice", "bob", "carol"), {s.PeerAsked.said: s.PeerAsked(("alice", "bob")).content()}
     answering = s.Answering(("alice", "bob"), heard)
-    return Scene(
+    return _scene(
         name="sampling",
-        table=s.ACCEPTS,
-        transitions=s.TRANSITIONS,
+        machine=s,
         step=lambda state, event: s.step(state, event, terms),
-        states=_by_type(
-            (
-                s.Gathering(),
-                answering,
-                s.Listed(asked),
-                s.Drawn(asked, 2, ("alice", "bob"), heard),
-                s.TooFew(("alice",), 1, heard),
-            )
+        states=(
+            s.Gathering(),
+            answering,
+            s.Listed(asked),
+            s.Drawn(asked, 2, ("alice", "bob"), heard),
+            s.TooFew(("alice",), 1, heard),
         ),
-        events=_by_type((s.Frozen(asked), s.PeerAsked(("alice", "bob")))),
-        harmless=frozenset((state, s.PeerAsked) for state in (s.Answering, s.Drawn, s.TooFew)),
+        events=(s.Frozen(asked), s.PeerAsked(("alice", "bob"))),
+        harmless={(state, s.PeerAsked) for state in (s.Answering, s.Drawn, s.TooFew)},
     )
 
 
@@ -127,13 +130,12 @@ def _partials_scene() -> Scene:
         p.Wanted(frozenset({"alice"})),
     ]
     settling = p.step(adding, p.Wanted(frozenset({"alice", "bob"})))
-    return Scene(
+    return _scene(
         name="partials",
-        table=p.ACCEPTS,
-        transitions=p.TRANSITIONS,
+        machine=p,
         step=p.step,
-        states=_by_type([adding, settling, p.step(p.begin(seal=2), p.Wanted(frozenset()))]),
-        events=_by_type(events),
+        states=[adding, settling, p.step(p.begin(seal=2), p.Wanted(frozenset()))],
+        events=events,
     )
 
 
@@ -142,24 +144,19 @@ def _partials_scene() -> Scene:
 
 def _assembly_scene() -> Scene:
     a = assembly
-    return Scene(
+    return _scene(
         name="assembly",
-        table=a.ACCEPTS,
-        transitions=a.TRANSITIONS,
+        machine=a,
         step=a.step,
-        states=_by_type(
-            (
-                a.Expecting(),
-                a.DirectOnly(key(1)),
-                a.PublicOnly(key(1)),
-                a.Assembled(key(1)),
-                a.Mismatched(key(2), key(3)),
-            )
+        states=(
+            a.Expecting(),
+            a.DirectOnly(key(1)),
+            a.PublicOnly(key(1)),
+            a.Assembled(key(1)),
+            a.Mismatched(key(2), key(3)),
         ),
-        events=_by_type((a.Direct(key(1)), a.Public(key(1)))),
-        harmless=frozenset(
-            {(a.DirectOnly, a.Direct), (a.PublicOnly, a.Public), (a.Assembled, a.Direct), (a.Assembled, a.Public)}
-        ),
+        events=(a.Direct(key(1)), a.Public(key(1))),
+        harmless={(a.DirectOnly, a.Direct), (a.PublicOnly, a.Public), (a.Assembled, a.Direct), (a.Assembled, a.Public)},
     )
 
 
@@ -232,19 +229,16 @@ def _ssa_scene() -> Scene:
         counts = isinstance(state, r.Verified | r.Tallied) and isinstance(event, r.RowsCounted | r.PeerCounts)
         return r.step(state, event, COUNTING if counts else TERMS)
 
-    return Scene(
+    return _scene(
         name="ssa",
-        table=r.ACCEPTS,
-        transitions=r.TRANSITIONS,
+        machine=r,
         step=step,
-        states=_by_type(states_of_a_round()),
-        events=_by_type((*HAPPY_PATH, *COUNTED, r.GraceOver(), r.GaveUp("tired"), r.PeerAbort("S1 gave up: tired"))),
-        harmless=frozenset(
-            late
-            | {(state, r.GraceOver) for state in (*after_closing, *counting, r.Differed, r.Aborted)}
-            | {(r.Aborted, event) for event in (r.PeerAbort, r.Evaluated, r.RowsCounted, r.PeerCounts, r.Summed)}
-            | {(r.Chosen, r.PeerCounts)}
-        ),
+        states=states_of_a_round(),
+        events=(*HAPPY_PATH, *COUNTED, r.GraceOver(), r.GaveUp("tired"), r.PeerAbort("S1 gave up: tired")),
+        harmless=late
+        | {(state, r.GraceOver) for state in (*after_closing, *counting, r.Differed, r.Aborted)}
+        | {(r.Aborted, event) for event in (r.PeerAbort, r.Evaluated, r.RowsCounted, r.PeerCounts, r.Summed)}
+        | {(r.Chosen, r.PeerCounts)},
     )
 
 
@@ -257,31 +251,26 @@ def _psr_scene() -> Scene:
     concluded = r.step(closed, r.PeerClosed(), RETRIEVALS)
     done = r.step(concluded, r.PeerConclusion(OUTCOME), RETRIEVALS)
     aborted = r.step(closed, r.GaveUp("tired"), RETRIEVALS)
-    return Scene(
+    return _scene(
         name="psr",
-        table=r.ACCEPTS,
-        transitions=r.TRANSITIONS,
+        machine=r,
         step=lambda state, event: r.step(state, event, RETRIEVALS),
-        states=_by_type((r.Open(), closed, concluded, done, aborted)),
-        events=_by_type(
-            (
-                r.CloseRound(),
-                r.PeerClosed(),
-                r.PeerConclusion(OUTCOME),
-                r.GaveUp("tired"),
-                r.PeerAbort("S1 gave up: tired"),
-            )
+        states=(r.Open(), closed, concluded, done, aborted),
+        events=(
+            r.CloseRound(),
+            r.PeerClosed(),
+            r.PeerConclusion(OUTCOME),
+            r.GaveUp("tired"),
+            r.PeerAbort("S1 gave up: tired"),
         ),
-        harmless=frozenset(
-            {
-                (r.Concluded, r.PeerClosed),
-                (r.Done, r.PeerClosed),
-                (r.Done, r.PeerConclusion),
-                (r.Aborted, r.PeerClosed),
-                (r.Aborted, r.PeerConclusion),
-                (r.Aborted, r.PeerAbort),
-            }
-        ),
+        harmless={
+            (r.Concluded, r.PeerClosed),
+            (r.Done, r.PeerClosed),
+            (r.Done, r.PeerConclusion),
+            (r.Aborted, r.PeerClosed),
+            (r.Aborted, r.PeerConclusion),
+            (r.Aborted, r.PeerAbort),
+        },
     )
 
 
@@ -309,13 +298,12 @@ def config_of(number: int = 4, **changes: Any) -> RoundConfig:
 
 def _entry_scene() -> Scene:
     e, config = entry, config_of()
-    return Scene(
+    return _scene(
         name="entry",
-        table=e.ACCEPTS,
-        transitions=e.TRANSITIONS,
+        machine=e,
         step=e.step,
-        states=_by_type((e.Outside(3), e.HalfEntered(3, 0, config), e.Undrawn(config), e.Inside(config))),
-        events=_by_type((e.Announced(1, config), e.RoundGone(), e.Leave())),
+        states=(e.Outside(3), e.HalfEntered(3, 0, config), e.Undrawn(config), e.Inside(config)),
+        events=(e.Announced(1, config), e.RoundGone(), e.Leave()),
     )
 
 
@@ -324,50 +312,41 @@ ALLOWED = psr_client.ClientTerms(number=4, retrievals=8)
 
 def _psr_client_scene() -> Scene:
     c, session = psr_client, psr_client.OfSession()
-    return Scene(
+    return _scene(
         name="psr.client",
-        table=c.ACCEPTS,
-        transitions=c.TRANSITIONS,
+        machine=c,
         step=c.step,
-        states=_by_type(
-            (
-                c.Away(),
-                c.Ready(ALLOWED),
-                c.Asked(ALLOWED, session),
-                c.HalfAnswered(ALLOWED, session, 0),
-                c.Interrupted(ALLOWED, session),
-                c.Holding(ALLOWED, session),
-            )
+        states=(
+            c.Away(),
+            c.Ready(ALLOWED),
+            c.Asked(ALLOWED, session),
+            c.HalfAnswered(ALLOWED, session, 0),
+            c.Interrupted(ALLOWED, session),
+            c.Holding(ALLOWED, session),
         ),
-        events=_by_type((c.Entered(ALLOWED), c.Ask(), c.Recollect(), c.Answered(1, session), c.Interrupt(), c.End())),
+        events=(c.Entered(ALLOWED), c.Ask(), c.Recollect(), c.Answered(1, session), c.Interrupt(), c.End()),
     )
 
 
 def _ssa_client_scene() -> Scene:
     c = ssa_client
-    return Scene(
+    return _scene(
         name="ssa.client",
-        table=c.ACCEPTS,
-        transitions=c.TRANSITIONS,
+        machine=c,
         step=c.step,
-        states=_by_type(
-            (c.Away(), c.Ready(), c.Drafted(ALICE), c.HalfReceipted(ALICE, 0), c.Submitted(ALICE), c.Over(ALICE))
-        ),
-        events=_by_type(
-            (c.Entered(), c.Submit(ALICE), c.Receipted(1, ALICE), c.Finish(), entry.RoundGone(), entry.Leave())
-        ),
+        states=(c.Away(), c.Ready(), c.Drafted(ALICE), c.HalfReceipted(ALICE, 0), c.Submitted(ALICE), c.Over(ALICE)),
+        events=(c.Entered(), c.Submit(ALICE), c.Receipted(1, ALICE), c.Finish(), entry.RoundGone(), entry.Leave()),
     )
 
 
 def _psu_client_scene() -> Scene:
     c, union = psu_client, (UnionBlock("a", 3, key(1)), UnionBlock("b", 2, key(2)))
-    return Scene(
+    return _scene(
         name="psu.client",
-        table=c.ACCEPTS,
-        transitions=c.TRANSITIONS,
+        machine=c,
         step=c.step,
-        states=_by_type((c.Unknown(), c.Told(union, frozenset({"b"})), c.Known(union))),
-        events=_by_type((c.Described((union, union)), c.Downloaded(0, "a", key(1)))),
+        states=(c.Unknown(), c.Told(union, frozenset({"b"})), c.Known(union)),
+        events=(c.Described((union, union)), c.Downloaded(0, "a", key(1))),
     )
 
 
@@ -376,26 +355,24 @@ def _psu_client_scene() -> Scene:
 
 def _epochs_scene() -> Scene:
     s = epochs
-    return Scene(
+    return _scene(
         name="epochs",
-        table=s.ACCEPTS,
-        transitions=s.TRANSITIONS,
+        machine=s,
         step=lambda state, event: s.step(state, event, "alice"),
-        states=_by_type((s.Absent(), s.Planted(5, ALICE), s.Established(3, 4, BOB))),
-        events=_by_type((s.Brought(5, ALICE), s.Hinted(5, ALICE), s.Counted(5), s.Dropped(5))),
+        states=(s.Absent(), s.Planted(5, ALICE), s.Established(3, 4, BOB)),
+        events=(s.Brought(5, ALICE), s.Hinted(5, ALICE), s.Counted(5), s.Dropped(5)),
     )
 
 
 def _psu_scene() -> Scene:
     a = psu
     union = (UnionBlock("a", 3, key(1)),)
-    return Scene(
+    return _scene(
         name="psu",
-        table=a.ACCEPTS,
-        transitions=a.TRANSITIONS,
+        machine=a,
         step=a.step,
-        states=_by_type((a.Everything(), a.Seeking(), a.Aligned(union, stays=False), a.Found(key(2)))),
-        events=_by_type((a.UnionFound(union, stays=False), a.UnionPublished(key(2)), a.UnionLost(), a.MainSettled())),
+        states=(a.Everything(), a.Seeking(), a.Aligned(union, stays=False), a.Found(key(2))),
+        events=(a.UnionFound(union, stays=False), a.UnionPublished(key(2)), a.UnionLost(), a.MainSettled()),
     )
 
 
