@@ -1,16 +1,19 @@
 """The connection of docs/wire-vectors.json: a server and a channel of ours send it, and so does the page's client."""
 
+from dataclasses import replace
+
 import numpy as np
 import trio
 
 from fsl_async.task import Task
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import AskTask
-from parties import Identity, InlineLane, MemoryStore, Registry, Schedule, Server, ServerSetup
+from parties import Identity, Registry, Schedule, Server
 from parties.identity.handshake import Credentials
 from tests.support.page_client import Connection, Keys, PageClient
+from tests.support.shop import Shop
 from tests.support.wire_page import CLOSE, VECTORS, of
-from transport import HandshakeSettings, Kind, MemoryNetwork, Role
+from transport import HandshakeSettings, Kind, Role
 
 CASE = VECTORS["connection"]
 SENT, CAME = (b"".join(map(of, CASE[side])) for side in ("client", "server"))
@@ -75,33 +78,20 @@ class Recording(trio.abc.Stream):
 
 async def test_a_server_and_a_channel_of_ours_send_every_byte_of_it() -> None:
     alice = Identity(CASE["name"], CHANNEL, STATEMENT, bytes(32))
-    server, peer = Identity("S0", SERVER, bytes(32), bytes(32)), Identity.generate("S1")
-    network, sent, came = MemoryNetwork(), bytearray(), bytearray()
-    setup = ServerSetup(
-        task=TASK,
-        index=0,
-        identity=server,
-        peer=peer.public,
-        peer_address="",
-        registry=Registry([alice.public]),
-        model={"items": np.zeros((40, 2)), "head": np.zeros(3)},
-        address="S0",
-        transport=network,
-        store=MemoryStore(),
-        lane=InlineLane(),
-        randomness=lambda size: EPHEMERAL[1][:size],
-        kind=Kind.LIVE,
-        schedule=Schedule(clients=2),
-    )
+    server = Identity("S0", SERVER, bytes(32), bytes(32))
+    sent, came = bytearray(), bytearray()
+    model = {"items": np.zeros((40, 2)), "head": np.zeros(3)}
     credentials = Credentials.of(alice, TASK.digest()).encode()
     settings = HandshakeSettings(CHANNEL, Role.CLIENT, Kind.LIVE, lambda size: EPHEMERAL[0], credentials)
-    connect = network.connect
 
     async def recorded(address: str) -> trio.abc.Stream:
         return Recording(await connect(address), sent, came)
 
-    network.connect = recorded  # type: ignore[method-assign]
     async with trio.open_nursery() as nursery:
+        shop = Shop.in_memory(nursery, task=TASK, models=(model, model), registry=Registry([alice.public]))
+        shop.identities, network = (server, Identity.generate("S1")), shop.transports[0]
+        connect, network.connect = network.connect, recorded  # type: ignore[method-assign]
+        setup = replace(shop.setup_of(0), randomness=lambda size: EPHEMERAL[1][:size], schedule=Schedule(clients=2))
         await nursery.start(Server(setup).run)
         async with await network.dial("S0", server.public.channel, settings) as channel:
             await channel.send(*encode(AskTask()))

@@ -55,7 +55,7 @@ from tests.support.hand_made import Request, ask, connected, post, reply, retrie
 from tests.support.shop import TASK, Shop
 from tests.support.wire_page import CLIENT, SERVERS, VECTORS, of
 from tests.test_wire_page import DOCS, fields_of, read_message
-from transport import Channel, ChannelClosedError, HandshakeSettings, Kind, MemoryNetwork, Refusal, Role
+from transport import Channel, ChannelClosedError, HandshakeSettings, Kind, Refusal, Role
 from transport.errors import AuthenticationError, ConnectionLostError, RecordError
 from transport.handshake import initiate, respond
 from transport.noise import CipherState, HandshakeState, KeyPair
@@ -543,7 +543,7 @@ class Asker:
     def __init__(self, shop: Shop, case: dict[str, Any], name: str) -> None:
         self.case = case
         self.name = name
-        self.client = shop.client(name, transport=shop.transports[0])
+        self.client = shop.client(name)
         self.config = shop.servers[0].rounds.running.config
         self.server = self.config.carrier(name) ^ (case.get("to") == "the other server")
 
@@ -640,13 +640,7 @@ REQUESTS = [case for case in CASES if case["reads"] == "a request"]
 @pytest.mark.parametrize("task", [{}, {"updates": "any"}, {"protocol": "psr"}], ids=str)
 async def test_a_request_that_breaks_a_rule_is_refused_as_the_page_says(nursery, autojump_clock, task):
     plain = {"ring": Ring(64), "min_clients": None} if "protocol" in task else {}
-    network = MemoryNetwork()
-    shop = Shop(
-        nursery,
-        task=msgspec.structs.replace(TASK, max_clients=100, **task, **plain),
-        transports=(network, network),
-        listen_at=("S0", "S1"),
-    )
+    shop = Shop.in_memory(nursery, task=msgspec.structs.replace(TASK, max_clients=100, **task, **plain))
     await shop.open()
     for server in shop.servers:
         await server.next_round(0)

@@ -1,6 +1,5 @@
 """Two servers with several tasks each, over one memory network: what tests of servers with several tasks share."""
 
-import os
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,8 +8,6 @@ import trio
 
 from fsl_async.task import Task
 from parties.client.client import Client
-from parties.client.setup import ClientSetup
-from parties.compute import InlineLane
 from parties.events import ServerEvent
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
@@ -18,10 +15,9 @@ from parties.outcome import RoundOutcome
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
 from parties.server.task_router import Listening, TaskRouter
-from parties.storage.store import MemoryStore, Store
-from parties.watch import silent
-from tests.support.shop import FOR_EVER, LIBERAL, TASK, model
-from transport import Kind, Limits, MemoryNetwork
+from parties.storage.store import Store
+from tests.support.shop import LIBERAL, TASK, Shop
+from transport import Limits, MemoryNetwork
 
 
 def called(name: str, **changes: Any) -> Task:
@@ -83,25 +79,16 @@ class Mall:
             self.failures[name, index] = error
             self.failed.set()
 
+    def _shop(self, task: Task) -> Shop:
+        """A task's servers and clients as a shop has them."""
+        shop = Shop(self.nursery, task, transports=(self.network,) * 2, listen_at=("S0", "S1"), addresses=["S0", "S1"])
+        shop.registry = self.registries.setdefault(task.name, Registry())
+        shop.identities, shop.known = self.identities, self.known
+        return shop
+
     def setup_of(self, task: Task, index: int, store: Store | None = None) -> ServerSetup:
-        return ServerSetup(
-            task=task,
-            index=index,
-            identity=self.identities[index],
-            peer=self.identities[1 - index].public,
-            peer_address="S0",
-            registry=self.registries.setdefault(task.name, Registry()),
-            model=model(),
-            address=f"S{index}",
-            transport=self.network,
-            store=store or MemoryStore(),
-            lane=InlineLane(),
-            randomness=os.urandom,
-            kind=Kind.LIVE,
-            schedule=FOR_EVER,
-            limits=self.limits,
-            clock=trio.current_time,
-        )
+        setup = self._shop(task).setup_of(index)
+        return replace(setup, peer_address="S0", limits=self.limits, store=store or setup.store)
 
     def admit(self, name: str, *tasks: str) -> None:
         """Put a client on the lists of these tasks."""
@@ -110,18 +97,8 @@ class Mall:
             self.registries.setdefault(task, Registry()).add(identity.public)
 
     def client(self, name: str, task: Task, **changes: Any) -> Client:
-        setup = ClientSetup(
-            task=task,
-            identity=self.known.setdefault(name, Identity.generate(name)),
-            servers=(self.identities[0].public, self.identities[1].public),
-            addresses=("S0", "S1"),
-            transport=self.network,
-            lane=InlineLane(),
-            randomness=os.urandom,
-            kind=Kind.LIVE,
-            watch=silent,
-        )
-        return Client(replace(setup, **changes))
+        self.known.setdefault(name, Identity.generate(name))
+        return self._shop(task).client(name, **changes)
 
     async def finish_round(self, task: str) -> RoundOutcome:
         """Close a task's open round; both servers must tell the same outcome."""

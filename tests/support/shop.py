@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
 import trio
 
 from fsl_async.digests import Domain
+from fsl_async.errors import StorageError
 from fsl_async.ring import Ring
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.wire.codec import decode, encode
@@ -30,9 +31,9 @@ from parties.server.setup import ServerSetup
 from parties.settings.writing import write_deployment
 from parties.simulation.network import Network
 from parties.statement import Statement
-from parties.storage.store import MemoryStore, Put, Store
+from parties.storage.store import Change, MemoryStore, Put, Store
 from parties.watch import silent
-from transport import Channel, ConnectionLostError, Kind, Limits, TcpTransport, Transport
+from transport import Channel, ConnectionLostError, Kind, Limits, MemoryNetwork, TcpTransport, Transport
 
 ROWS, WIDTH, SELECT, HEAD = 300, 3, 8, 5
 TASK = Task(
@@ -92,6 +93,18 @@ def write_servers(folder: Path, addresses: Sequence[str], *lines: str, store: st
             f'listen = "{address}"\nstore = "{store}"\nthreads = 1\n{"".join(lines)}[rounds]\nclients = 2\n'
         )
         (folder / f"S{number}.toml").write_text(own.format(number))
+
+
+SERVER_FILE = {
+    "server": 0,
+    "identity": "S0.key",
+    "task": "task.toml",
+    "clients": "clients.toml",
+    "model": "model.npz",
+    "listen": "127.0.0.1:0",
+    "store": "memory",
+}
+"""What S0's own file says where nothing else is told."""
 
 
 @asynccontextmanager
@@ -229,6 +242,17 @@ class MeddledChannel(Channel):
         await self.receive(await self.announced(**words), **words)
 
 
+class FailingStore(MemoryStore):
+    """Fails with an error for as long as it has one."""
+
+    error: StorageError | None = None
+
+    async def commit(self, *changes: Change) -> None:
+        if self.error is not None:
+            raise self.error
+        await super().commit(*changes)
+
+
 async def copy_of(store: Store) -> MemoryStore:
     """What a backup of a client's state is."""
     copy = MemoryStore()
@@ -278,6 +302,12 @@ class Shop:
         self.identities = (Identity.generate("S0"), Identity.generate("S1"))
         self.known: dict[str, Identity] = {}
 
+    @classmethod
+    def in_memory(cls, nursery: trio.Nursery, **fields: Any) -> Self:
+        """Over one memory network."""
+        network = MemoryNetwork()
+        return cls(nursery, transports=(network, network), listen_at=("S0", "S1"), **fields)
+
     async def open(self) -> None:
         for index in (0, 1):
             await self.open_one(index)
@@ -326,7 +356,7 @@ class Shop:
             identity=self.known[name],
             servers=servers,
             addresses=(self.addresses[0], self.addresses[1]),
-            transport=TcpTransport(),
+            transport=self.transports[0],
             lane=self.lane,
             randomness=os.urandom,
             kind=Kind.LIVE,

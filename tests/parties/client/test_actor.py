@@ -12,9 +12,9 @@ import trio.testing
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.wire.messages import Enter, Message, Receipt, Retrieve, Submit
 from parties import Client, ClientEndedError, Network, StoreLostError, simulate
-from parties.storage.store import Change, MemoryStore
+from parties.storage.store import MemoryStore
 from tests.support.lost_connections import finish_with
-from tests.support.shop import TASK, honest_round, meddled, model, take_part
+from tests.support.shop import TASK, FailingStore, honest_round, meddled, model, take_part
 
 
 @pytest.fixture
@@ -79,6 +79,8 @@ async def test_a_client_that_does_not_run_says_how_to_start_it(network, autojump
     carol = network.client("carol")
     with pytest.raises(MisuseError, match=r"^not connected; use the client inside `async with`, or start its `run`$"):
         await carol.retrieve({"items": [1]})
+    with pytest.raises(MisuseError, match="not connected"):
+        await carol.submit({})
     async with carol:
         with pytest.raises(MisuseError, match=r"^this client is running already$"):
             await carol.run()
@@ -310,20 +312,12 @@ async def test_a_defect_reaches_its_caller_and_ends_the_client(network, autojump
 
 
 async def test_a_lost_store_ends_the_client(network, autojump_clock):
-    class Lost(MemoryStore):
-        lost = False
-
-        async def commit(self, *changes: Change) -> None:
-            if self.lost:
-                raise StoreLostError("the disk is gone")
-            await super().commit(*changes)
-
-    store = Lost()
+    store = FailingStore()
     async with Client(replace(network.client("carol").setup, store=store)) as carol:
-        store.lost = True
+        store.error = StoreLostError("the disk is gone")
         with pytest.raises(StoreLostError, match="the disk is gone"):
             await carol.retrieve({"items": [1]})
-        store.lost = False
+        store.error = None
         with pytest.raises(ClientEndedError, match="StoreLostError: the disk is gone"):
             await carol.retrieve({"items": [1]})
     await honest_round(network)

@@ -16,8 +16,8 @@ from fsl_async.task import Sparse
 from fsl_async.wire.codec import CONTROL_LIMIT, decode, encode
 from fsl_async.wire.messages import FromClient, FromServer, Hint, Receipt, Retrieve, Submit
 from parties import Client, Identity, RequestDeniedError, simulate
-from parties.identity.handshake import Credentials
 from parties.identity.keys import key_prefix
+from tests.support.hand_made import connected
 from tests.support.shop import (
     HEAD,
     ROWS,
@@ -33,12 +33,9 @@ from tests.support.shop import (
     take_part,
 )
 from transport import (
-    Channel,
     ChannelClosedError,
-    HandshakeSettings,
     MemoryNetwork,
     RefusedError,
-    Role,
     UnreachableError,
     WrongServerKeyError,
 )
@@ -58,6 +55,9 @@ BAD_RETRIEVALS = {
     "rows are a matrix": ({"items": [[1, 2], [3, 4]]}, r"integer rows expected, got int64 \(2, 2\)"),
     "rows are ragged": ({"items": [[1], [2, 3]]}, "'items'"),
     "rows are nothing": ({"items": None}, "integer rows expected"),
+    "rows are booleans": ({"items": [True]}, r"integer rows expected, got bool \(1,\)"),
+    "a row that is no list": ({"items": 5}, r"integer rows expected, got int64 \(\)"),
+    "row far too high": ({"items": [2**40]}, f"row {2**40} is outside"),
     "unknown block": ({"itmes": [1]}, r"has no block 'itmes'; it has \['items', 'head'\]"),
     "rows of a dense block": ({"head": [1]}, "'head' is dense: it has no rows"),
     "a good block beside a bad one": ({"items": [1], "tail": ...}, "has no block 'tail'"),
@@ -135,29 +135,6 @@ async def test_the_largest_value_is_summed_exactly_by_as_many_as_allowed(largest
         expected = len(names) * int(most * (1 if kind is RingIntegers else 2**16))
         assert set(outcome.elements["items"][0].tolist()) == {expected}
         assert set(outcome.elements["items"][1].tolist()) == {-expected}
-
-
-async def test_a_ninth_retrieval_in_one_round_is_refused_with_the_number():
-    async with simulate(TASK, model(), seed=5) as network, network.client("carol") as carol:
-        for _ in range(8):
-            await carol.retrieve({"items": Basket("carol").rows})
-        with pytest.raises(MisuseError, match="8 retrievals in one round are the most"):
-            await carol.retrieve({"items": [1]})
-        await carol.submit(Basket("carol").update)
-        await honest_round(network, "carol")
-
-
-async def test_a_client_that_is_not_connected_says_so():
-    async with simulate(TASK, model(), seed=6) as network:
-        carol = network.client("carol")
-        with pytest.raises(MisuseError, match="not connected"):
-            await carol.retrieve({"items": [1]})
-        with pytest.raises(MisuseError, match="not connected"):
-            await carol.submit({})
-        async with carol:
-            with pytest.raises(MisuseError, match="nothing has been submitted"):
-                await carol.outcome()
-        await honest_round(network)
 
 
 @pytest.mark.parametrize(
@@ -295,15 +272,16 @@ async def test_random_bytes_at_the_port_disturb_nobody(nursery, wires, length):
             stream = await shop.transports[server].connect(shop.addresses[server])
             async with stream:
                 await send_quietly(stream, prefix + draw.randbytes(length))
-    async with shop.client("anna", **reach(wires)) as anna, shop.client("ben", **reach(wires)) as ben:
-        await take_part(anna)
-        await take_part(ben)
-        assert_exact(await shop.finish_round(), "anna", "ben")
+    await honest_shop(shop)
     assert shop.failures == []
 
 
-def reach(wires):
-    return {"transport": wires["transports"][0]} if wires else {}
+async def honest_shop(shop):
+    """Two clients in the round that is open, which is exact."""
+    async with shop.client("anna") as anna, shop.client("ben") as ben:
+        await take_part(anna)
+        await take_part(ben)
+        assert_exact(await shop.finish_round(), "anna", "ben")
 
 
 async def send_quietly(stream, data):
@@ -317,23 +295,12 @@ async def test_random_messages_on_an_open_channel_disturb_nobody(nursery, wires)
     draw = random.Random(10)
     for server in (0, 1):
         for length in (0, 1, 50, 5_000):
-            async with await raw_channel(shop.client("mallory", **reach(wires)), server) as channel:
+            async with connected(shop.client("mallory"), server) as channel:
                 await channel.send(draw.randbytes(length))
                 assert decode(await channel.receive(10**6), FromServer, "a server").message.reason == "malformed"
                 with pytest.raises(ChannelClosedError):
                     await channel.receive(10**6)
-    async with shop.client("anna", **reach(wires)) as anna, shop.client("ben", **reach(wires)) as ben:
-        await take_part(anna)
-        await take_part(ben)
-        assert_exact(await shop.finish_round(), "anna", "ben")
-
-
-async def raw_channel(client: Client, server: int) -> Channel:
-    """A channel with this client's keys, whose messages no actor reads."""
-    setup = client.setup
-    said = Credentials.of(setup.identity, setup.task.digest()).encode()
-    settings = HandshakeSettings(setup.identity.channel_secret, Role.CLIENT, setup.kind, setup.randomness, said)
-    return await setup.transport.dial(setup.addresses[server], setup.servers[server].channel, settings)
+    await honest_shop(shop)
 
 
 # ---- who is who
@@ -385,9 +352,8 @@ async def test_another_task_is_refused_by_field_and_both_values(field):
 
 async def test_servers_with_unequal_models_both_end_with_the_digests(nursery):
     for attempt in range(10):
-        network = MemoryNetwork()
         other = model() | {"head": model()["head"] + attempt + 1}
-        shop = Shop(nursery, models=(model(), other), transports=(network, network), listen_at=("S0", "S1"))
+        shop = Shop.in_memory(nursery, models=(model(), other))
         await shop.open()
         with trio.fail_after(5):
             await shop.all_failed.wait()
@@ -399,8 +365,7 @@ async def test_servers_with_unequal_models_both_end_with_the_digests(nursery):
 
 
 async def test_servers_with_different_tasks_do_not_work_together(nursery):
-    network = MemoryNetwork()
-    shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"))
+    shop = Shop.in_memory(nursery)
     await shop.open_one(0)
     shop.task = msgspec.structs.replace(TASK, min_clients=3)
     await shop.open_one(1)
@@ -427,7 +392,7 @@ async def test_the_same_submission_again_gets_the_same_receipts():
             await carol.retrieve({"items": Basket("carol").rows})
             receipt = await carol.submit(Basket("carol").update)
             for server in (0, 1):
-                async with await raw_channel(carol, server) as channel:
+                async with connected(carol, server) as channel:
                     await channel.send(sent[f"S{server}"])
                     again = decode(await channel.receive(10**6), FromServer, f"S{server}").message
                     assert isinstance(again, Receipt)

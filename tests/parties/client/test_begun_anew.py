@@ -17,15 +17,13 @@ from parties.commands.report import ExitCode, exit_code
 from parties.errors import OutcomeUnknownError
 from parties.storage.store import MemoryStore
 from tests.support.shop import TASK, Shop, assert_exact, honest_round, interrupt_submissions, meddled, model, take_part
-from transport import MemoryNetwork as Wires
 
 
 @asynccontextmanager
 async def servers(like: Shop | None = None) -> AsyncIterator[Shop]:
     """Two servers with empty stores; with the keys of others, if those are given."""
-    wires = Wires()
     async with trio.open_nursery() as nursery:
-        shop = Shop(nursery, transports=(wires, wires), listen_at=("S0", "S1"))
+        shop = Shop.in_memory(nursery)
         if like:
             shop.identities, shop.known, shop.registry = like.identities, like.known, like.registry
         await shop.open()
@@ -71,12 +69,12 @@ async def test_a_submission_that_was_pending_is_first_told_to_be_in_doubt(autoju
 
 
 def client_of(shop: Shop, store: MemoryStore, **more: Any) -> Client:
-    return shop.client("carol", store=store, transport=shop.transports[0], **more)
+    return shop.client("carol", store=store, **more)
 
 
 async def others(shop: Shop) -> None:
     for name in ("anna", "ben"):
-        async with shop.client(name, transport=shop.transports[0]) as client:
+        async with shop.client(name) as client:
             await take_part(client)
 
 

@@ -12,9 +12,9 @@ from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import Answer, AskOutcome, Hint, Message, Receipt, Retrieve, Submit
 from parties import Client, Network, RoundClosedError, simulate
 from parties.errors import OutcomeUnknownError
-from parties.storage.store import Change, DiskFullError, MemoryStore
+from parties.storage.store import DiskFullError
 from tests.support.lost_connections import away_from, finish_with
-from tests.support.shop import TASK, meddled, model, pass_on, take_part
+from tests.support.shop import TASK, FailingStore, meddled, model, pass_on, take_part
 from transport import ConnectionLostError
 
 # ---- a submission on its way
@@ -91,25 +91,17 @@ async def test_a_submission_whose_patience_was_over_is_resumed(autojump_clock):
 
 
 async def test_an_outcome_that_cannot_be_stored_leaves_the_submission_in_doubt_until_it_can(autojump_clock):
-    class Disk(MemoryStore):
-        full = False
-
-        async def commit(self, *changes: Change) -> None:
-            if self.full:
-                raise DiskFullError("no room")
-            await super().commit(*changes)
-
-    disk = Disk()
+    disk = FailingStore()
     async with simulate(TASK, model(), seed=1) as network:
         carol = Client(replace(network.client("carol").setup, store=disk))
         async with carol:
             await take_part(carol)
             await finish_with(network, "carol")
-            disk.full = True
+            disk.error = DiskFullError("no room")
             with pytest.raises(StorageError) as caught:
                 await carol.outcome()
             assert caught.value.in_doubt == carol.undecided == 1
-            disk.full = False
+            disk.error = None
             assert (await carol.outcome()).counted
 
 

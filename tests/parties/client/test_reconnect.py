@@ -29,7 +29,6 @@ from transport import (
     ConnectionLostError,
     Kind,
     KindMismatchError,
-    MemoryNetwork,
     RefusedError,
     Transport,
     UnreachableError,
@@ -372,10 +371,9 @@ async def test_a_busy_server_is_asked_again_when_it_says_with_the_same_bytes(mes
 
 async def test_a_client_that_was_let_go_goes_on_and_nobody_is_warned(nursery, autojump_clock, caplog):
     caplog.set_level("INFO", logger="parties.client")
-    network = MemoryNetwork()
-    shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"))
+    shop = Shop.in_memory(nursery)
     await shop.open()
-    async with opened(*(shop.client(name, transport=network) for name in ("anna", "ben"))) as clients:
+    async with opened(*map(shop.client, ("anna", "ben"))) as clients:
         await trio.sleep(100)
         for client in clients:
             await take_part(client)

@@ -80,6 +80,8 @@ async def test_a_task_without_unions_says_so() -> None:
 # ---- tasks of one protocol alone
 
 SEEN = Task(name="seen", blocks=BLOCKS, protocol="psu", min_clients=2, max_clients=4)
+SHOWN = Task(name="shown", blocks=BLOCKS, protocol="psr", retrievals=2)
+ROWS = {"items": np.arange(64.0), "shops": np.arange(16.0)}
 
 
 async def test_a_task_that_only_finds_unions_is_read_by_everybody() -> None:
@@ -175,9 +177,7 @@ async def test_a_server_that_always_says_that_the_round_is_over(kind: type[Messa
         over = Refused(reason="round-closed", explanation="gone")
         return b"".join(encode(over)) if asked and isinstance(asked[-1], kind) else data
 
-    shown = Task(name="shown", blocks=BLOCKS, protocol="psr", retrievals=2)
-    start = {"items": np.arange(64.0), "shops": np.arange(16.0)}
-    async with simulate(shown, start, seed=1) as net:
+    async with simulate(SHOWN, ROWS, seed=1) as net:
         async with meddled(net.client("ada"), outgoing=note, incoming=refuse) as ada:
             with pytest.raises((RoundClosedError, MisuseError), match=r"gone|no other task is left that could end"):
                 await ada.retrieve({"items": [1]})
@@ -185,9 +185,7 @@ async def test_a_server_that_always_says_that_the_round_is_over(kind: type[Messa
 
 
 async def test_a_task_that_only_serves_retrievals() -> None:
-    shown = Task(name="shown", blocks=BLOCKS, protocol="psr", retrievals=2)
-    start = {"items": np.arange(64.0), "shops": np.arange(16.0)}
-    async with simulate(shown, start, seed=1) as net, net.client("ada") as ada:
+    async with simulate(SHOWN, ROWS, seed=1) as net, net.client("ada") as ada:
         for call in (lambda: ada.submit({}), lambda: ada.unite({"items": [1]}), ada.union):
             with pytest.raises(MisuseError, match=r"only serve retrievals: nothing is submitted|find no union"):
                 await call()

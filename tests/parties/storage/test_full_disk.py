@@ -25,7 +25,7 @@ from parties.server.storage import PAUSE
 from parties.storage.sqlite_store import SqliteStore, StoreLostError
 from parties.storage.store import Change, DiskFullError, MemoryStore, Put, Record
 from tests.support.shop import TASK, Basket, Shop, assert_exact, opened, take_part
-from transport import BusyError, MemoryNetwork
+from transport import BusyError
 
 PATIENCE = 20.0
 """Seconds that S0 waits for S1, which waits for it without end."""
@@ -90,17 +90,13 @@ class Full(Shop):
             schedule=msgspec.structs.replace(setup.schedule, patience=inf if index else PATIENCE),
         )
 
-    def client(self, name, **changes):
-        return super().client(name, transport=self.transports[0], **changes)
-
     def told(self, kind: type[ServerEvent]) -> list[ServerEvent]:
         return [happening for happening in self.happenings if isinstance(happening, kind)]
 
 
 @pytest.fixture
 async def shop(nursery) -> Full:
-    network = MemoryNetwork()
-    shop = Full(nursery, transports=(network, network), listen_at=("S0", "S1"))
+    shop = Full.in_memory(nursery)
     await shop.open()
     return shop
 
@@ -214,10 +210,9 @@ async def test_while_its_own_disk_is_full_a_server_waits_for_nobody_else(shop, a
 
 async def test_a_server_whose_disk_is_full_can_be_stopped_with_much_on_its_way(autojump_clock):
     """Whoever has something to report, shielded, does not wait for an actor that has ended; submissions never wait."""
-    network = MemoryNetwork()
     with trio.fail_after(600):
         async with trio.open_nursery() as entering, trio.open_nursery() as serving:
-            shop = Full(serving, transports=(network, network), listen_at=("S0", "S1"))
+            shop = Full.in_memory(serving)
             await shop.open()
             shop.disks[0].refuses = lambda change: isinstance(change, Record) and change.journal.endswith("/events")
             run = await shop.servers[0].next_round(0)
@@ -238,8 +233,7 @@ async def test_a_server_whose_disk_is_full_can_be_stopped_with_much_on_its_way(a
 
 
 async def test_who_cannot_be_enrolled_for_want_of_room_may_come_back(nursery, autojump_clock):
-    network = MemoryNetwork()
-    shop = Full(nursery, transports=(network, network), listen_at=("S0", "S1"))
+    shop = Full.in_memory(nursery)
     base = shop.setup_of
     shop.setup_of = lambda index: replace(base(index), policy=Anyone(), registry=Registry())
     await shop.open()
@@ -262,8 +256,7 @@ async def test_a_round_that_opens_without_room_for_all_of_it_is_told(nursery, au
     one = TASK.retrievals * Layout.retrieval(planned(TASK)).size + submission
     needed = TASK.max_clients * one + 2 * (Layout.retrieval(planned(TASK)).size + submission)
     assert round_bytes(TASK, TASK.max_clients) == needed
-    network = MemoryNetwork()
-    shop = Full(nursery, transports=(network, network), listen_at=("S0", "S1"))
+    shop = Full.in_memory(nursery)
     for disk in shop.disks:
         disk.room = needed - missing
     await shop.open()

@@ -9,6 +9,7 @@ from fsl_async.errors import StorageError
 from fsl_async.protocols.machine import Event, Machine, State, UnexpectedEvent
 from parties.storage.journal import Journal
 from parties.storage.store import Change, MemoryStore, Record
+from tests.support.shop import FailingStore
 
 
 class Counting(State, frozen=True):
@@ -40,24 +41,13 @@ def _nothing(state: Full, event: Add, most: int) -> bool:
 MACHINE.complete()
 
 
-class Broken(MemoryStore):
-    """Fails when it is told to."""
-
-    fails = False
-
-    async def commit(self, *changes: Change) -> None:
-        if self.fails:
-            raise StorageError("the disk is gone")
-        await super().commit(*changes)
+@pytest.fixture
+def store() -> FailingStore:
+    return FailingStore()
 
 
 @pytest.fixture
-def store() -> Broken:
-    return Broken()
-
-
-@pytest.fixture
-def opened(store: Broken) -> Callable[[int], object]:
+def opened(store: FailingStore) -> Callable[[int], object]:
     return lambda first=0: Journal.open(store, "sum", MACHINE, Counting(first), 10)
 
 
@@ -84,7 +74,7 @@ async def test_what_changes_nothing_is_not_recorded(opened, store) -> None:
 
 async def test_a_state_is_adopted_only_once_it_is_durable(opened, store) -> None:
     journal = await opened()
-    store.fails = True
+    store.error = StorageError("the disk is gone")
     with pytest.raises(StorageError, match="the disk is gone"):
         await journal.take(Add(4))
     assert journal.state == (await opened()).state == Counting(0)
