@@ -19,8 +19,9 @@ from parties import RequestDeniedError, RoundClosedError
 from parties.commands.application import app, main
 from parties.commands.client_options import rows_from, told_what_it_waits_for
 from parties.commands.report import ExitCode, Report, exit_code
+from parties.settings.writing import to_toml
 from tests import ROOT
-from tests.support.shop import deploy
+from tests.support.shop import SERVER_FILE, deploy
 from transport import RefusedError, UnreachableError
 
 
@@ -136,10 +137,7 @@ def test_usage_errors_end_with_code_2_and_one_line(run, words, told, tmp_path):
 )
 def test_wrong_values_are_named_once_and_for_what_they_are(run, tmp_path, words, told):
     (tmp_path / "folder").mkdir()
-    (tmp_path / "S0.toml").write_text(
-        'server = 0\nidentity = "S0.key"\ntask = "task.toml"\nmodel = "model.npz"\nlisten = "127.0.0.1:0"\n'
-        'store = "S0.sqlite"\nclients = "clients.toml"\n'
-    )
+    (tmp_path / "S0.toml").write_text(to_toml(SERVER_FILE | {"store": "S0.sqlite"}))
     code, _, error = run(*words)
     assert code == ExitCode.MISUSE
     assert error.startswith(f"fsl-async {words[0]}")
@@ -168,10 +166,7 @@ LONG = "x" * 300  # the system refuses to look for it, as it does in a folder of
 )
 def test_a_file_that_the_system_does_not_look_for_is_named(run, tmp_path, words):
     deploy(tmp_path, ["127.0.0.1:1", "127.0.0.1:2"], ["anna"])
-    (tmp_path / "S0.toml").write_text(
-        'server = 0\nidentity = "S0.key"\ntask = "task.toml"\nmodel = "model.npz"\nlisten = "127.0.0.1:0"\n'
-        f'store = "{LONG}"\nclients = "clients.toml"\n'
-    )
+    (tmp_path / "S0.toml").write_text(to_toml(SERVER_FILE | {"store": LONG}))
     (tmp_path / "anna.toml").write_text(f'task = "task.toml"\nidentity = "anna.key"\nstate = "{LONG}"\n')
     code, out, error = run(*words)
     assert code == ExitCode.STORAGE
@@ -223,7 +218,7 @@ def test_keygen_never_overwrites(run, tmp_path, present):
     code, out, error = run("keygen", "alice.key", "--format", "json")
     assert code == ExitCode.STORAGE
     assert json.loads(out)["error"]["kind"] == "StorageError"
-    assert "never overwritten" in error
+    assert f"{present} exists; keys are never overwritten" in error
     assert (tmp_path / present).read_text() == "precious"
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -238,7 +233,7 @@ def test_keygen_never_overwrites(run, tmp_path, present):
         (["resume", ""], ExitCode.MISUSE, "cannot be read: Is a directory"),
         (["unite", "t.toml", "--block", "b", "--rows", "x"], ExitCode.MISUSE, "a list as in 3,17,99"),
         (["outcome", "t.toml", "--timeout", "-1"], ExitCode.MISUSE, "timeout: a number of seconds expected"),
-        (["keygen", "no/where/x.key"], ExitCode.STORAGE, "cannot be written"),
+        (["keygen", "no/where/x.key"], ExitCode.STORAGE, "cannot be written: No such file or directory"),
         (["keygen", "x.key", "--name", 'a"b'], ExitCode.MISUSE, "printable"),
         (["serve", "none.toml"], ExitCode.MISUSE, "none.toml cannot be read: No such file or directory"),
         (["submit", "none.toml", "--identity", "x", "--update", "y.npz"], ExitCode.MISUSE, "y.npz cannot be read"),
@@ -247,6 +242,18 @@ def test_keygen_never_overwrites(run, tmp_path, present):
             ExitCode.MISUSE,
             "a list as in 3,17,99",
         ),
+        (
+            ["clients", "add", "c.toml", "x.key"],
+            ExitCode.MISUSE,
+            "x.key has secret keys, which are for its owner alone;",
+        ),
+        (["peers", "add", "t.toml", "x.key", "--server", "0"], ExitCode.MISUSE, "x.key has secret keys, which are for"),
+        (
+            ["peers", "add", "t.toml", "x.pub", "--server", "0", "--address", "host"],
+            ExitCode.MISUSE,
+            "of the form host:port or",
+        ),
+        (["peers", "add", "t.toml", "x.pub", "--server", "2"], ExitCode.MISUSE, "server: 0 or 1 expected, got 2"),
         (["demo", "--clients", "1"], ExitCode.MISUSE, "2 to 64 clients"),
         (["demo", "--rounds", "0"], ExitCode.MISUSE, "at least 1 round"),
     ],
@@ -257,32 +264,16 @@ def test_an_error_is_one_object_on_stdout_and_one_line_on_stderr(run, words, cod
     assert ended == code
     envelope = json.loads(out)
     assert set(envelope) == {"version", "command", "error"}
-    assert (envelope["version"], envelope["command"]) == (1, words[0])
+    command = " ".join(words[: 2 if words[0] in ("clients", "peers") else 1])
+    assert (envelope["version"], envelope["command"]) == (1, command)
     assert envelope["error"]["code"] == code
     assert message in envelope["error"]["message"]
     assert error.count("\n") == 1
-    assert error.startswith(f"fsl-async {words[0]}: ")
+    assert error.startswith(f"fsl-async {command}: ")
     assert " ".join(envelope["error"]["message"].split()) in error
     assert list(tmp_path.iterdir()) == []
     ended, out, text_error = run(*words)
     assert (ended, out, text_error) == (code, "", error)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["clients", "add", "clients.toml", "x.key"], "x.key has secret keys, which are for its owner alone; give the"),
-        (["peers", "add", "task.toml", "x.key", "--server", "0"], "x.key has secret keys, which are for its owner"),
-        (["peers", "add", "task.toml", "x.pub", "--server", "0", "--address", "host"], "of the form host:port or"),
-        (["peers", "add", "task.toml", "x.pub", "--server", "2"], "server: 0 or 1 expected, got 2"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_what_is_given_for_public_keys_and_addresses_is_looked_at(run, words, message, tmp_path):
-    code, _, error = run(*words)
-    assert code == ExitCode.MISUSE
-    assert message in error
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("seconds", "lines"), [(4, 0), (3600, 1)])

@@ -83,6 +83,13 @@ async def bad(home: Path, check: str, code: ExitCode) -> str:
     return finding.text
 
 
+async def doubtful(home: Path, check: str, **environment: str) -> str:
+    """What is said of a check that finds something doubtful."""
+    finding = (await found(home, **environment))[check]
+    assert finding.verdict is DOUBTFUL
+    return finding.text
+
+
 def passed(findings):
     return not any(finding.code for finding in findings)
 
@@ -121,15 +128,12 @@ async def test_each_server_finds_the_other_one_and_whether_it_is_the_right_one(f
         assert f"{other} at 127.0.0.1" in findings["other server"].text
         task = (folder / own / "task.toml").read_text()
         change(folder / own / "task.toml", "select = 8", "select = 9")
-        findings = await found(folder / own)
-        assert (findings["other server"].verdict, findings["other server"].code) == (BAD, ExitCode.MISUSE)
-        assert re.search(r"runs another task: its digest is [0-9a-f]{16}…, ours is", findings["other server"].text)
+        told = await bad(folder / own, "other server", ExitCode.MISUSE)
+        assert re.search(r"runs another task: its digest is [0-9a-f]{16}…, ours is", told)
         key = Identity.generate("x").public.channel.hex()
         real = re.search(rf'channel = "({_channel(folder / other)})"', task)[1]
         (folder / own / "task.toml").write_text(task.replace(real, key))
-        findings = await found(folder / own)
-        assert (findings["other server"].verdict, findings["other server"].code) == (BAD, ExitCode.CHANNEL)
-        assert "it holds another key" in findings["other server"].text
+        assert "it holds another key" in await bad(folder / own, "other server", ExitCode.CHANNEL)
 
 
 async def test_several_tasks_are_checked_each_by_its_name_and_their_servers_once(folder):
@@ -208,16 +212,12 @@ async def test_ports_that_are_taken_are_found(folder):
     for check, address in zip(("port", "operator's port"), addresses, strict=True):
         (listener,) = await trio.open_tcp_listeners(int(address.rpartition(":")[2]), host="127.0.0.1")
         async with listener:
-            findings = await found(folder / "S0")
-        assert (findings[check].verdict, findings[check].code) == (BAD, ExitCode.CHANNEL)
-        assert "is the port free" in findings[check].text
+            assert "is the port free" in await bad(folder / "S0", check, ExitCode.CHANNEL)
 
 
 async def test_a_model_of_another_shape_is_found(folder):
     save_model(folder / "S0" / "model.npz", {"items": np.zeros((3, 3)), "head": np.zeros(5)})
-    findings = await found(folder / "S0")
-    assert findings["model"].verdict is BAD
-    assert "items" in findings["model"].text
+    assert "items" in await bad(folder / "S0", "model", ExitCode.MISUSE)
 
 
 async def test_keys_that_others_can_read_or_replace_are_found(folder):
@@ -225,9 +225,7 @@ async def test_keys_that_others_can_read_or_replace_are_found(folder):
     assert "`chmod 600` it" in (await found(folder / "S0"))["keys"].text
     (folder / "S0" / "own.key").chmod(0o600)
     (folder / "S0").chmod(0o770)
-    finding = (await found(folder / "S0"))["key folder"]
-    assert finding.verdict is DOUBTFUL
-    assert "`chmod go-w` it" in finding.text
+    assert "`chmod go-w` it" in await doubtful(folder / "S0", "key folder")
     (folder / "S0").chmod(0o777)
     assert (await found(folder / "S0"))["keys"].verdict is BAD
 
@@ -235,16 +233,12 @@ async def test_keys_that_others_can_read_or_replace_are_found(folder):
 async def test_both_servers_keys_in_one_folder_are_found(folder):
     (folder / "S0" / "other.key").write_bytes((folder / "S1" / "own.key").read_bytes())
     (folder / "S0" / "other.key").chmod(0o600)
-    finding = (await found(folder / "S0"))["key folder"]
-    assert finding.verdict is DOUBTFUL
-    assert "has the secret keys of both servers" in finding.text
+    assert "has the secret keys of both servers" in await doubtful(folder / "S0", "key folder")
 
 
 async def test_one_operator_of_both_servers_is_found(folder):
     change(folder / "S0" / "task.toml", '"South"', '" NORTH "')
-    finding = (await found(folder / "S0"))["two operators"]
-    assert finding.verdict is DOUBTFUL
-    assert "both servers are run by 'North'" in finding.text
+    assert "both servers are run by 'North'" in await doubtful(folder / "S0", "two operators")
     change(folder / "S0" / "task.toml", 'operator = " NORTH "', "")
     assert "does not say who runs the servers" in (await found(folder / "S0"))["two operators"].text
 
@@ -281,9 +275,8 @@ async def test_too_few_clients_are_doubtful(folder):
 
 async def test_a_round_that_closes_with_as_few_as_it_needs_is_advised_to_wait_for_more(folder):
     assert "the fewest that it needs" not in (await found(folder / "S0"))["rounds"].text
-    rounds = (await found(folder / "S0", FSL_ASYNC_ROUNDS_CLIENTS="2"))["rounds"]
-    assert rounds.verdict is DOUBTFUL
-    assert "let it close after some more" in rounds.text
+    rounds = await doubtful(folder / "S0", "rounds", FSL_ASYNC_ROUNDS_CLIENTS="2")
+    assert "let it close after some more" in rounds
 
 
 @pytest.mark.parametrize(("version", "verdict"), [(-1, DOUBTFUL), (4, GOOD)])
@@ -349,13 +342,10 @@ async def test_the_place_of_bulk_is_looked_at_and_not_made(folder):
     assert finding.text.endswith("state.blobs is made when the server starts")
     assert not (home / "state.blobs").exists()
     async with running(home):
-        finding = (await found(home))["blobs"]
-        assert (finding.verdict, "in use: the server is running" in finding.text) == (DOUBTFUL, True)
+        assert "in use: the server is running" in await doubtful(home, "blobs")
     assert "gives back what it has taken, and belongs to S0" in (await found(home))["blobs"].text
     shutil.rmtree(home / "state.blobs")
-    finding = (await found(home))["blobs"]
-    assert finding.verdict is DOUBTFUL
-    assert "if its disk is not mounted, mount it before the server starts" in finding.text
+    assert "if its disk is not mounted, mount it before the server starts" in await doubtful(home, "blobs")
 
 
 async def test_a_folder_of_bulk_that_is_another_servers_or_open_to_others_is_found(folder):
@@ -523,29 +513,21 @@ async def test_asking_uses_up_no_token(folder):
         assert (await found(folder / "eve", FSL_ASYNC_TOKEN="token"))["token"].verdict is BAD
 
 
-async def test_what_is_no_server_at_all_is_found(folder):
-    async def foreign(stream: trio.SocketStream) -> None:
-        await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-    address = re.search(r'address = "127.0.0.1:(\d+)"', (folder / "anna" / "task.toml").read_text())
-    async with trio.open_nursery() as nursery:
-        await nursery.start(trio.serve_tcp, foreign, int(address[1]))
-        assert "fsl-async" in await bad(folder / "anna", "S0", ExitCode.CHANNEL)
-        nursery.cancel_scope.cancel()
+async def foreign(stream: trio.SocketStream) -> None:
+    await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
-async def test_what_never_answers_is_given_up(folder, monkeypatch):
+async def silent(stream: trio.SocketStream) -> None:
+    await trio.sleep_forever()
+
+
+@pytest.mark.parametrize(("serve", "words"), [(foreign, "fsl-async"), (silent, "no channel with")])
+async def test_what_is_no_server_at_all_or_never_answers_is_found(folder, monkeypatch, serve, words):
     monkeypatch.setattr(others, "PATIENCE", 0.3)
     address = re.search(r'address = "127.0.0.1:(\d+)"', (folder / "anna" / "task.toml").read_text())
-
-    async def silent(stream: trio.SocketStream) -> None:
-        await trio.sleep_forever()
-
     async with trio.open_nursery() as nursery:
-        await nursery.start(trio.serve_tcp, silent, int(address[1]))
-        finding = (await found(folder / "anna"))["S0"]
-        assert finding.verdict is BAD
-        assert "no channel with" in finding.text
+        await nursery.start(trio.serve_tcp, serve, int(address[1]))
+        assert words in await bad(folder / "anna", "S0", ExitCode.CHANNEL)
         nursery.cancel_scope.cancel()
 
 

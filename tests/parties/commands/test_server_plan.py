@@ -46,11 +46,6 @@ def test_memory_and_disk_that_are_short_come_first() -> None:
     assert list(planned(memory=64 * GIB, disk=100 * GIB).rooms.short()) == []
 
 
-def test_more_clients_than_the_task_admits_are_refused() -> None:
-    with pytest.raises(MisuseError, match="max_clients=100000"):
-        planned(clients=100_001)
-
-
 def test_constants_come_back_from_their_file(tmp_path: Path) -> None:
     mine = replace(ANOTHER_MACHINE, machine="this one", leaf=3e-9)
     save_constants(tmp_path / "constants.json", mine)
@@ -89,9 +84,7 @@ def test_other_files_are_refused_by_name(tmp_path: Path, content: str, expected:
     assert "--calibrate" in str(refused.value)
 
 
-def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(MisuseError, match=r"none\.json cannot be read"):
-        load_constants(tmp_path / "none.json")
+def test_a_file_that_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match="cannot be written"):
         save_constants(tmp_path / "none" / "constants.json", ANOTHER_MACHINE)
 

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import stat
 from pathlib import Path
 
@@ -70,26 +69,6 @@ def test_both_files_are_written_side_by_side(tmp_path):
     assert identity.noise_secret.hex() not in public.read_text()
 
 
-@pytest.mark.parametrize("present", ["alice.key", "alice.pub"])
-def test_no_file_is_ever_overwritten(tmp_path, present):
-    (tmp_path / present).write_text("precious")
-    with pytest.raises(StorageError, match=re.escape(f"{present} exists; keys are never overwritten")):
-        Identity.generate("alice").save_both(tmp_path / "alice.key")
-    assert (tmp_path / present).read_text() == "precious"
-    assert [path.name for path in tmp_path.iterdir()] == [present]
-
-
-def test_a_secret_file_never_stands_where_the_public_one_goes(tmp_path):
-    with pytest.raises(MisuseError, match="another suffix"):
-        Identity.generate("alice").save_both(tmp_path / "alice.pub")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_is_missing_is_a_storage_error(tmp_path):
-    with pytest.raises(StorageError, match="cannot be written: No such file or directory"):
-        Identity.generate("alice").save(tmp_path / "nowhere" / "alice.key")
-
-
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o666])
 def test_a_secret_file_that_others_can_read_is_refused(tmp_path, mode):
     Identity.generate("alice").save(tmp_path / "alice.key")
@@ -147,11 +126,6 @@ def test_keys_that_could_not_be_written_whole_do_not_stay(tmp_path, monkeypatch)
     with pytest.raises(StorageError, match="No space left"):
         Identity.generate("alice").save_both(tmp_path / "alice.key")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_missing_secret_file_is_refused_with_the_way_to_make_one(tmp_path):
-    with pytest.raises(MisuseError, match="make one with `fsl-async keygen`"):
-        Identity.load(tmp_path / "alice.key")
 
 
 def test_keys_without_a_secret_for_noise_are_refused_with_what_to_do(tmp_path):

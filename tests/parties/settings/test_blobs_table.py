@@ -6,15 +6,9 @@ from fsl_async.errors import MisuseError
 from parties.settings.host_file import HostFile
 from parties.settings.party_file import ServerFile
 from parties.settings.writing import to_toml
+from tests.support.shop import SERVER_FILE
 
-SERVER = {
-    "server": 0,
-    "identity": "s0.key",
-    "task": "task.toml",
-    "listen": "0.0.0.0:7000",
-    "store": "s0.sqlite",
-    "enrolment": "open",
-}
+SERVER = SERVER_FILE | {"store": "s0.sqlite"}
 COMMON = {key: SERVER[key] for key in ("server", "identity", "listen")}
 
 

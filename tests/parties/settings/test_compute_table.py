@@ -7,14 +7,14 @@ from parties.deployment.compute import certificates_of
 from parties.settings.party_file import ServerFile
 from parties.settings.writing import to_toml
 from tests.support.certificates import write_certificates
+from tests.support.shop import SERVER_FILE
 
 TLS = {"engine": "dask", "scheduler": "tls://10.0.0.5:8786", "ca": "ca.pem", "certificate": "c.pem", "key": "c.key"}
 
 
 def read(folder, store="s0.sqlite", **compute) -> ServerFile:
-    table = {"server": 0, "identity": "s0.key", "task": "task.toml", "listen": "127.0.0.1:7000", "clients": "c.toml"}
     path = folder / "s0.toml"
-    path.write_text(to_toml(table | {"store": store, "compute": compute}))
+    path.write_text(to_toml(SERVER_FILE | {"store": store, "compute": compute}))
     return ServerFile.load(path)
 
 

@@ -14,28 +14,17 @@ from parties import connect
 from parties.client.setup import ClientSetup
 from parties.commands.plan.run import read_task
 from parties.deployment.server import server_setup
-from parties.files.models import save_model
-from parties.identity.keys import Identity
 from parties.settings.host_file import HostFile, load_party
 from parties.settings.party_file import KINDS, ClientFile, LimitsTable, RoundsTable, ServerFile
 from parties.settings.reading import PREFIX, InMemory, OnDisk, settings
 from parties.settings.task_file import Deployment
-from parties.settings.writing import to_toml, write_deployment
+from parties.settings.writing import to_toml
 from tests import ROOT
 from tests.support import guide
-from tests.support.shop import TASK, model
+from tests.support.shop import SERVER_FILE, TASK, deploy
 
-SERVER = {
-    "server": 0,
-    "identity": "S0.key",
-    "task": "task.toml",
-    "model": "model.npz",
-    "listen": "127.0.0.1:0",
-    "store": "memory",
-    "clients": "clients.toml",
-}
 CLIENT = {"task": "task.toml", "identity": "anna.key"}
-PLAIN = {ServerFile: SERVER, ClientFile: CLIENT}
+PLAIN = {ServerFile: SERVER_FILE, ClientFile: CLIENT}
 SECRET = "257e1b9c0d3f4a5566778899aabbccdd"
 NUMBERS = [(kind, found) for kind in KINDS for found in settings(kind) if found.kind in (int, float)]
 
@@ -214,7 +203,7 @@ def test_a_variable_goes_before_the_file_and_is_held_to_the_same_rules(tmp_path)
 
 def test_a_variable_can_stand_for_a_key_that_the_file_leaves_out(tmp_path):
     path = tmp_path / "party.toml"
-    path.write_text(to_toml({key: value for key, value in SERVER.items() if key != "store"}))
+    path.write_text(to_toml({key: value for key, value in SERVER_FILE.items() if key != "store"}))
     assert ServerFile.load(path, {"FSL_ASYNC_STORE": "memory"}).store == InMemory()
 
 
@@ -254,12 +243,7 @@ def test_so_is_one_in_a_variable(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    identities = [Identity.generate(name) for name in ("S0", "S1", "anna", "ben")]
-    for identity in identities:
-        identity.save(tmp_path / f"{identity.name}.key")
-    public = [identity.public for identity in identities]
-    write_deployment(tmp_path, TASK, public[:2], ("127.0.0.1:7000", "127.0.0.1:7001"), public[2:])
-    save_model(tmp_path / "model.npz", model())
+    deploy(tmp_path, ("127.0.0.1:7000", "127.0.0.1:7001"), ("anna", "ben"))
     return tmp_path
 
 
