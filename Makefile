@@ -105,7 +105,7 @@ test-fast: .venv/test
 learn: .venv/learn .venv-flower/ready
 	$(BIN)/python -m pytest $(SPREAD) tests/fsl_async/learning/pytorch tests/fsl_async/learning/test_without_torch.py \
 		$(addprefix tests/examples/paper/accuracy/test_,cells.py learning.py) tests/test_notebook.py \
-		tests/test_pytorch_page.py tests/test_secrets.py
+		tests/test_learning_page.py tests/test_secrets.py
 	.venv-flower/bin/python -m pytest $(SPREAD) tests/parties/flower tests/examples/test_secaggplus.py tests/test_secrets.py
 
 security: .venv/test

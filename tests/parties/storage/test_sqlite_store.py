@@ -17,6 +17,7 @@ from contextlib import aclosing, closing, contextmanager
 from functools import partial
 from itertools import takewhile
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import gettempdir
 from types import SimpleNamespace
@@ -36,6 +37,23 @@ from parties.storage.store import Change, Erase, Keep, Put, Record
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["parties.storage.sqlite_store"])
 WAITS = 20  # seconds for what takes milliseconds; a hang, not slowness, is what this is to end
+
+
+def started(work: Callable[..., None], *arguments: object) -> tuple[BaseProcess, Connection]:
+    """A process that works with these and a connection on which it reports; and our end of that."""
+    ours, theirs = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=work, args=(*arguments, theirs))
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+def dies(work: Callable[..., None], *arguments: object) -> None:
+    """A process that works with these kills itself."""
+    process = PROCESSES.Process(target=work, args=arguments)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
 
 
 def opened(path: Path) -> SqliteStore:
@@ -128,7 +146,7 @@ def piece(*words: object) -> bytes:
     return source.randbytes(8) * (size // 8 + 1)
 
 
-def keep_committing(path: Path, reports: Connection, begins: dict[int, int]) -> None:
+def keep_committing(path: Path, begins: dict[int, int], reports: Connection) -> None:
     """Commit for ever, from several tasks; report every commit that is acknowledged."""
 
     async def work(store: SqliteStore, task: int, step: int) -> None:
@@ -154,10 +172,7 @@ def keep_committing(path: Path, reports: Connection, begins: dict[int, int]) -> 
 
 def killed(path: Path, begins: dict[int, int], after: int) -> list[tuple[int, int]]:
     """What a process acknowledged that was killed after some acknowledgements."""
-    ours, theirs = PROCESSES.Pipe(duplex=False)
-    process = PROCESSES.Process(target=keep_committing, args=(path, theirs, begins))
-    process.start()
-    theirs.close()
+    process, ours = started(keep_committing, path, begins)
     reports = [ours.recv() for _ in range(after)]
     process.kill()
     process.join()
@@ -190,19 +205,15 @@ async def check_task(store: SqliteStore, task: int, acknowledged: int) -> int:
 
 
 @pytest.mark.parametrize("kills", [7, pytest.param(21, marks=pytest.mark.slow)])
-def test_a_killed_process_loses_nothing_it_acknowledged(path, kills):
+async def test_a_killed_process_loses_nothing_it_acknowledged(path, kills):
     source, begins = random.Random(6), dict.fromkeys(range(5), 0)
     for kill in range(kills):
         reports = killed(path, begins, source.choice([0, 1, 2, source.randrange(60)]))
         acknowledged = {
             task: max([step + 1 for at, step in reports if at == task], default=begins[task]) for task in begins
         }
-
-        async def check(acknowledged: dict[int, int] = acknowledged) -> dict[int, int]:
-            async with aclosing(await SqliteStore.open(path)) as store:
-                return {task: await check_task(store, task, count) for task, count in acknowledged.items()}
-
-        begins = trio.run(check)
+        async with aclosing(await SqliteStore.open(path)) as store:
+            begins = {task: await check_task(store, task, count) for task, count in acknowledged.items()}
         print(f"kill {kill}: {len(reports)} acknowledged, {sum(begins.values())} in all")
     assert sum(begins.values()) > 4 * kills
 
@@ -229,18 +240,11 @@ def die_at_chunk(path: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 5, 7])
-def test_nothing_stays_of_a_blob_that_was_killed_half_way(path, number):
-    process = PROCESSES.Process(target=die_at_chunk, args=(path, number))
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-
-    async def check() -> None:
-        async with aclosing(await SqliteStore.open(path)) as store:
-            assert await store.keys("") == await store.entries("log") == []
-            await store.commit(Keep("large", b"whole"))
-
-    trio.run(check)
+async def test_nothing_stays_of_a_blob_that_was_killed_half_way(path, number):
+    dies(die_at_chunk, path, number)
+    async with aclosing(await SqliteStore.open(path)) as store:
+        assert await store.keys("") == await store.entries("log") == []
+        await store.commit(Keep("large", b"whole"))
     assert path.stat().st_size < CHUNK_BYTES
 
 
@@ -258,7 +262,7 @@ def logged(path: Path, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_log_that_lost_its_end_with_the_power_holds_all_commits_before_it(path, seed):
+async def test_a_log_that_lost_its_end_with_the_power_holds_all_commits_before_it(path, seed):
     """What follows the last sync may be missing, or be anything."""
     source = random.Random(seed)
     lengths = logged(path, 12)
@@ -269,15 +273,11 @@ def test_a_log_that_lost_its_end_with_the_power_holds_all_commits_before_it(path
     whole = log.read_bytes()
     tails = [b"", bytes(5000), source.randbytes(5000), source.randbytes(40) + whole[cut:]]
     log.write_bytes(whole[:cut] + source.choice(tails))
-
-    async def check() -> None:
-        async with aclosing(await SqliteStore.open(path.with_name("torn-store.db"))) as store:
-            assert await store.entries("log") == [b"%d" % number for number in range(last + 1)], f"seed {seed}"
-            for number in range(last + 1):
-                assert await store.blob(f"k/{number}") == piece("torn", number), f"seed {seed}"
-            await store.record("log", b"goes on")
-
-    trio.run(check)
+    async with aclosing(await SqliteStore.open(path.with_name("torn-store.db"))) as store:
+        assert await store.entries("log") == [b"%d" % number for number in range(last + 1)], f"seed {seed}"
+        for number in range(last + 1):
+            assert await store.blob(f"k/{number}") == piece("torn", number), f"seed {seed}"
+        await store.record("log", b"goes on")
 
 
 # Full and failing disks
@@ -466,9 +466,7 @@ def hold(path: Path, reports: Connection) -> None:
 
 
 def test_a_store_has_one_owner_among_processes_and_is_free_when_it_is_killed(path):
-    ours, theirs = PROCESSES.Pipe(duplex=False)
-    process = PROCESSES.Process(target=hold, args=(path, theirs))
-    process.start()
+    process, ours = started(hold, path)
     with pytest.raises(StorageError, match=f"process {ours.recv()}"):
         opened(path)
     process.kill()
@@ -601,10 +599,7 @@ def test_anothers_file_or_folder_is_refused(tmp_path_factory, name):
     trio.run(opened(folder / "store.db").aclose)
     (folder / "store.db").chmod(0o444)
     (folder / "store.db.lock").chmod(0o666)
-    ours, theirs = PROCESSES.Pipe(duplex=False)
-    process = PROCESSES.Process(target=read_only_as_nobody, args=(folder / name, theirs))
-    process.start()
-    theirs.close()
+    process, ours = started(read_only_as_nobody, folder / name)
     assert "permission denied; the file and its folder must belong to the user who runs this command" in ours.recv()
     process.join()
 
@@ -756,23 +751,20 @@ def test_room_is_what_the_disk_has_free(path):
             function(path.parent / "missing" / "store.db")
 
 
-def test_a_tenth_of_the_disk_stays_free(path, monkeypatch):
-    usage = os.statvfs_result([1000, 1000, 10_000_000, 0, 4_000_000, 0, 0, 0, 0, 0, 255])
+@pytest.mark.parametrize(
+    ("block", "blocks", "free", "fits", "told"),
+    [
+        (1000, 10_000_000, 4_000_000, 3_000_000_000, r"4,000 MB free; 3,000 MB are needed, and 1,000 MB \(a tenth of"),
+        (4096, 400 * 2**18, 37 * 2**18, 33 << 30, r"4,295 MB \(a tenth of the disk, or 4 GiB\) must stay free"),
+    ],
+    ids=["a tenth of the disk", "of 400 GB with 37 GB free, 4 GiB"],
+)
+def test_some_of_the_disk_stays_free(path, monkeypatch, block, blocks, free, fits, told):
+    usage = os.statvfs_result([block, block, blocks, 0, free, 0, 0, 0, 0, 0, 255])
     monkeypatch.setattr(os, "statvfs", lambda path: usage)
-    check_room(path, 3_000_000_000)
-    with pytest.raises(
-        StorageError, match=r"4,000 MB free; 3,000 MB are needed, and 1,000 MB \(a tenth of the disk, or"
-    ):
-        check_room(path, 3_000_000_001)
-
-
-def test_of_a_large_disk_four_gigabytes_stay_free(path, monkeypatch):
-    """Of 400 GB with 37 GB free, 9 % are plenty."""
-    usage = os.statvfs_result([4096, 4096, 400 * 2**18, 0, 37 * 2**18, 0, 0, 0, 0, 0, 255])
-    monkeypatch.setattr(os, "statvfs", lambda path: usage)
-    check_room(path, 33 << 30)
-    with pytest.raises(StorageError, match=r"4,295 MB \(a tenth of the disk, or 4 GiB\) must stay free"):
-        check_room(path, (33 << 30) + 1)
+    check_room(path, fits)
+    with pytest.raises(StorageError, match=told):
+        check_room(path, fits + 1)
 
 
 async def test_a_file_with_a_second_name_is_refused(path):
@@ -835,20 +827,13 @@ def erase_and_die(path: Path, secret: bytes) -> None:
     trio.run(main)
 
 
-def test_what_was_erased_before_a_crash_is_overwritten_after_it(path):
+async def test_what_was_erased_before_a_crash_is_overwritten_after_it(path):
     secret = random.Random(4).randbytes(64)
-    process = PROCESSES.Process(target=erase_and_die, args=(path, secret))
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-
-    async def check() -> None:
-        async with aclosing(await SqliteStore.open(path)) as store:
-            assert await store.keys("") == ["round/2"]
-            log = path.with_name("store.db-wal")
-            await settles(lambda: log.stat().st_size == 0 and path.stat().st_size < 200_000)
-
-    trio.run(check)
+    dies(erase_and_die, path, secret)
+    async with aclosing(await SqliteStore.open(path)) as store:
+        assert await store.keys("") == ["round/2"]
+        log = path.with_name("store.db-wal")
+        await settles(lambda: log.stat().st_size == 0 and path.stat().st_size < 200_000)
     assert secret not in path.read_bytes()
 
 
@@ -929,35 +914,27 @@ async def test_a_copy_is_one_state_of_a_running_store(path):
             assert [step for at, step in entries if at == task] == list(range(sum(at == task for at, _ in entries)))
 
 
-def test_a_copy_of_a_store_that_another_process_uses_has_all_that_was_acknowledged(path):
+async def test_a_copy_of_a_store_that_another_process_uses_has_all_that_was_acknowledged(path):
     """It is read back as a store of its own, and goes on; the other process loses nothing and notices nothing."""
     copy = path.with_name("copy.db")
-    reports, theirs = PROCESSES.Pipe(duplex=False)
-    process = PROCESSES.Process(target=keep_committing, args=(path, theirs, dict.fromkeys(range(4), 0)))
-    process.start()
-    theirs.close()
+    process, reports = started(keep_committing, path, dict.fromkeys(range(4), 0))
     before = counted(reports.recv() for _ in range(200))
-    trio.run(snapshot, path, copy)
+    await snapshot(path, copy)
     meanwhile = [reports.recv() for _ in range(50)]
     process.kill()
     process.join()
     after = before | counted([*meanwhile, *remaining(reports)])
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-
     made_a_store(copy)
-
-    async def check() -> None:
-        async with aclosing(await SqliteStore.open(copy)) as store:
-            for task, least in before.items():
-                count = len(await store.entries(f"log/{task}"))
-                assert least <= await check_task(store, task, count)
-            await store.record("log", b"goes on")
-        async with aclosing(await SqliteStore.open(path)) as store:
-            for task, count in after.items():
-                await check_task(store, task, count)
-            assert await store.entries("log") == []
-
-    trio.run(check)
+    async with aclosing(await SqliteStore.open(copy)) as store:
+        for task, least in before.items():
+            count = len(await store.entries(f"log/{task}"))
+            assert least <= await check_task(store, task, count)
+        await store.record("log", b"goes on")
+    async with aclosing(await SqliteStore.open(path)) as store:
+        for task, count in after.items():
+            await check_task(store, task, count)
+        assert await store.entries("log") == []
 
 
 def counted(reports: Iterable[tuple[int, int]]) -> dict[int, int]:

@@ -16,7 +16,7 @@ from parties.events import Warned
 from parties.server import round_sequence
 from parties.testing.faults import AtSend, AtTime, AtTransition, AtWrite, Crash, FullDisk, SlowDisk, SpoiltBlobs
 from parties.testing.round_faults import AbortRound, Late
-from parties.testing.trials import Scenario, Trial, run
+from parties.testing.trials import Scenario, Trial, Verdict, run
 
 TASK = Task(
     name="laboratory",
@@ -26,23 +26,29 @@ TASK = Task(
     min_clients=2,
     max_clients=5,
 )
+MODEL = {"items": np.zeros((64, 2), dtype=np.int64), "head": np.zeros(3, dtype=np.int64)}
+UPDATE = {"items": ([5], np.ones((1, 2), dtype=np.int64))}
 GIVEN_UP = AtTransition("ssa", "Open", "GaveUp", "Aborted", "after write")
+
+
+def kept(trial: Trial) -> Verdict:
+    """What comes of a trial, whose faults all strike and break no rule."""
+    verdict = run(trial)
+    assert verdict.violations == ()
+    assert set(verdict.fired) == set(trial.faults), f"not all faults of seed {trial.seed} strike any more"
+    return verdict
 
 
 @pytest.mark.parametrize(("seed", "seconds"), [(41, 0.3), (20, 0.5)])
 def test_a_round_is_given_up_before_the_peer_knows_that_it_began(seed: int, seconds: float) -> None:
     """And the server that gave it up is killed: it must say again that it tossed for that round, and how it ended."""
     faults = (Crash("S1", GIVEN_UP, down=1.0), AbortRound("S1", AtTime(seconds)))
-    verdict = run(Trial(seed, Scenario(TASK, clients=2, rounds=2, seconds=20.0), faults))
-    assert verdict.violations == ()
-    assert len(verdict.fired) == 2, f"the faults of seed {seed} do not strike any more"
+    kept(Trial(seed, Scenario(TASK, clients=2, rounds=2, seconds=20.0), faults))
 
 
 async def test_answered_trees_do_not_outlive_their_round() -> None:
     """A retrieval that is cancelled is not taken for one of the same number that an earlier round has answered."""
-    update = {"items": ([5], np.ones((1, 2), dtype=np.int64))}
-    model = {"items": np.zeros((64, 2), dtype=np.int64), "head": np.zeros(3, dtype=np.int64)}
-    async with simulate(TASK, model, seed=1) as net:
+    async with simulate(TASK, MODEL, seed=1) as net:
         cancelling: list[trio.CancelScope] = []
 
         def watch(sender: str, receiver: str, message: Message, bulk: int) -> None:
@@ -56,18 +62,18 @@ async def test_answered_trees_do_not_outlive_their_round() -> None:
             Client(replace(net.client("carol").setup, watch=watch)) as carol,
         ):
             await carol.retrieve({"items": [5]})
-            await anna.submit(update)
-            await ben.submit(update)
+            await anna.submit(UPDATE)
+            await ben.submit(UPDATE)
             await net.finish_round()
             with pytest.raises(RoundClosedError):
-                await carol.submit(update)
+                await carol.submit(UPDATE)
             with trio.CancelScope() as scope:
                 cancelling.append(scope)
                 await carol.retrieve({"items": [7]})
             assert scope.cancelled_caught
             cancelling.clear()
-            await carol.submit(update)
-            await anna.submit(update)
+            await carol.submit(UPDATE)
+            await anna.submit(UPDATE)
             outcome = await net.finish_round()
             assert outcome.clients == ("anna", "carol")
             assert outcome.elements["items"][5].tolist() == [2, 2]
@@ -77,9 +83,7 @@ def test_what_is_said_first_is_what_the_peer_lacks() -> None:
     """A server whose disk is full when the servers meet again has news to tell before it has heard of the meeting."""
     tossed = AtTransition("toss", "Revealing", "PeerTossReveal", "Tossed", "before write")
     faults = (Crash("S0", tossed, down=5.184), FullDisk("S1", begin=4.0, seconds=20.0))
-    verdict = run(Trial(100114, Scenario(TASK, clients=2, rounds=1, seconds=5.0), faults))
-    assert verdict.violations == ()
-    assert len(verdict.fired) == 2
+    kept(Trial(100114, Scenario(TASK, clients=2, rounds=1, seconds=5.0), faults))
 
 
 def test_a_submission_that_is_stored_too_late_leaves_no_session() -> None:
@@ -90,18 +94,14 @@ def test_a_submission_that_is_stored_too_late_leaves_no_session() -> None:
         AbortRound("S0", AtTime(9.75)),
         Late("ben", submission=2, seconds=40.0),
     )
-    verdict = run(Trial(5, Scenario(task, clients=2, rounds=2, seconds=20.0), faults))
-    assert verdict.violations == ()
-    assert len(verdict.fired) == 3
+    kept(Trial(5, Scenario(task, clients=2, rounds=2, seconds=20.0), faults))
 
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_a_round_is_given_up_while_submissions_are_added(seed: int) -> None:
     """Its records go at once; whatever still wants to add one of them is no reason for a server to end."""
-    update = {"items": ([5], np.ones((1, 2), dtype=np.int64))}
-    model = {"items": np.zeros((64, 2), dtype=np.int64), "head": np.zeros(3, dtype=np.int64)}
     async with (
-        simulate(TASK, model, seed) as net,
+        simulate(TASK, MODEL, seed) as net,
         net.client("anna") as anna,
         net.client("ben") as ben,
         net.client("carol") as carol,
@@ -109,14 +109,14 @@ async def test_a_round_is_given_up_while_submissions_are_added(seed: int) -> Non
         clients = (anna, ben, carol)
         async with trio.open_nursery() as nursery:
             for client in clients:
-                nursery.start_soon(client.submit, update)
+                nursery.start_soon(client.submit, UPDATE)
             run = await net.servers[0].next_round(0)
             while run.status().submissions < len(clients):
                 await trio.lowlevel.checkpoint()
             await net.servers[0].abort_round(1, "the operator said so")
         assert [(await client.outcome()).counted for client in clients] == [False] * 3
-        await anna.submit(update)
-        await ben.submit(update)
+        await anna.submit(UPDATE)
+        await ben.submit(UPDATE)
         assert (await net.finish_round()).clients == ("anna", "ben")
 
 
@@ -134,8 +134,7 @@ def test_a_round_on_a_union_of_clients_that_are_weighed() -> None:
         apply="weighted-mean",
         weights="examples",
     )
-    verdict = run(Trial(1_000_828, Scenario(task, clients=3, rounds=2, seconds=20.0), ()))
-    assert verdict.violations == ()
+    kept(Trial(1_000_828, Scenario(task, clients=3, rounds=2, seconds=20.0), ()))
 
 
 FIXED = msgspec.structs.replace(
@@ -155,16 +154,12 @@ HARMED_AT_THE_END = Trial(
 
 def test_trees_that_cannot_be_read_when_a_round_is_settled_are_waited_for() -> None:
     """They were erased, for the other server to forward them again, which had settled the round and never did."""
-    verdict = run(HARMED_AT_THE_END)
-    assert verdict.violations == ()
-    assert verdict.seconds > 50
-    assert HARMED_AT_THE_END.faults[0] in verdict.fired
+    assert kept(HARMED_AT_THE_END).seconds > 50
 
 
 def test_trees_that_are_not_put_back_end_their_sessions_and_not_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(round_sequence, "REPAIRED_WITHIN", 20.0)
-    verdict = run(HARMED_AT_THE_END)
-    assert verdict.violations == ()
+    verdict = kept(HARMED_AT_THE_END)
     told = [event.explanation for _, _, event in verdict.case.world.events if isinstance(event, Warned)]
     assert any("the session of 'ben' ends here: the blob round-00000001/parts/ben/submit-0" in each for each in told)
     assert 20 < verdict.seconds < 50
@@ -185,9 +180,7 @@ def test_a_client_that_repeats_its_submission_in_two_lives() -> None:
         Crash("anna", AtWrite("submission", 4, "before sync"), down=1.0),
         Crash("S0", AtTime(1.933), down=1.965),
     )
-    verdict = run(Trial(6_007_840, Scenario(task, clients=2, rounds=2, seconds=5.0, workers=(0, 3)), faults))
-    assert verdict.violations == ()
-    assert len(verdict.fired) == 3
+    kept(Trial(6_007_840, Scenario(task, clients=2, rounds=2, seconds=5.0, workers=(0, 3)), faults))
 
 
 def test_a_restarted_server_reads_a_submission_that_is_late_for_an_aligned_round() -> None:
@@ -203,6 +196,4 @@ def test_a_restarted_server_reads_a_submission_that_is_late_for_an_aligned_round
         max_clients=5,
     )
     faults = (Crash("S1", AtSend(45, "after send"), down=4.997),)
-    verdict = run(Trial(9020, Scenario(task, clients=2, rounds=2, seconds=20.0), faults))
-    assert verdict.violations == ()
-    assert verdict.fired == faults
+    kept(Trial(9020, Scenario(task, clients=2, rounds=2, seconds=20.0), faults))

@@ -255,12 +255,6 @@ def _of_another_salt(client: _Spoiler, draft: Draft) -> Sent:
     yield from ((server, spoiled) for server in (0, 1))
 
 
-def _another_bound_digest(client: _Spoiler, draft: Draft) -> Sent:
-    carrier = draft.config.carrier(draft.client)
-    yield carrier, draft
-    yield 1 - carrier, _with_header(draft, bound_digest=client.chance.bytes(DIGEST_BYTES))
-
-
 def _other_private(client: _Spoiler, draft: Draft) -> Draft:
     dense, private = _own_bulk(draft)
     changed = bytearray(private)
@@ -308,10 +302,16 @@ def _another_dense_share(client: _Spoiler, draft: Draft) -> Sent:
     yield from ((server, replace(draft, shares=bytes(shares))) for server in (0, 1))
 
 
-def _another_part_announced(client: _Spoiler, draft: Draft) -> Sent:
+def _another_digest(field: str, client: _Spoiler, draft: Draft) -> Sent:
+    """To the other server than the one that gets the bytes."""
     carrier = draft.config.carrier(draft.client)
     yield carrier, draft
-    yield 1 - carrier, _with_header(draft, public_digest=client.chance.bytes(DIGEST_BYTES))
+    yield 1 - carrier, _with_header(draft, **{field: client.chance.bytes(DIGEST_BYTES)})
+
+
+_another_part_announced, _another_bound_digest = (
+    partial(_another_digest, field) for field in ("public_digest", "bound_digest")
+)
 
 
 def _anothers_seeds(client: _Spoiler, draft: Draft) -> Sent:

@@ -373,15 +373,9 @@ def _forgotten(chance: Chance) -> Plan:
     return Plan((MaliciousServer(chance.ours, "forgets its rounds"),))
 
 
-def _forgotten_in_doubt(chance: Chance) -> Plan:
-    """A server denies a round; a client that has one receipt comes back after it."""
-    dies = Crash("anna", AtWrite("submission", 2, "after write"), chance.between(5.0, 30.0))
-    return Plan((MaliciousServer(chance.ours, "forgets its rounds"), dies))
-
-
-def _forgotten_in_doubt_twice(chance: Chance) -> Plan:
-    """The same for a client that has no receipt."""
-    dies = Crash("anna", AtWrite("submission", 1, "after write"), chance.between(5.0, 30.0))
+def _forgotten_in_doubt(chance: Chance, receipts: int) -> Plan:
+    """A server denies a round; a client that has so many receipts comes back after it."""
+    dies = Crash("anna", AtWrite("submission", 1 + receipts, "after write"), chance.between(5.0, 30.0))
     return Plan((MaliciousServer(chance.ours, "forgets its rounds"), dies))
 
 
@@ -450,8 +444,8 @@ OTHER_WAYS: Mapping[Transition, Way] = {
     Transition("psu.client", "Told", "Downloaded", "Told"): _two_unions,
     Transition("psu.client", "Known", "Described", "Told"): lambda chance: Plan(rounds=4, alignment="union"),
     Transition("ssa.client", "Ready", "RoundGone", "Away"): _slow_unions,
-    Transition("ssa.client", "Drafted", "Leave", "Away"): _forgotten_in_doubt_twice,
-    Transition("ssa.client", "HalfReceipted", "Leave", "Away"): _forgotten_in_doubt,
+    Transition("ssa.client", "Drafted", "Leave", "Away"): lambda chance: _forgotten_in_doubt(chance, 0),
+    Transition("ssa.client", "HalfReceipted", "Leave", "Away"): lambda chance: _forgotten_in_doubt(chance, 1),
     Transition("ssa.client", "Submitted", "Leave", "Away"): _forgotten,
     Transition("assembly", "DirectOnly", "Public", "Mismatched"): _announces_another_part,
     Transition("epochs", "Planted", "Brought", "Planted"): _stored_and_not_listed,
