@@ -202,7 +202,7 @@ async def play(
         for caller in callers.values():
             nursery.start_soon(_call, network, caller)
         with trio.move_on_after(LONG - SETTLED):
-            while not all(caller.ended for caller in callers.values()):
+            while not all(caller.ended for caller in callers.values()):  # noqa: ASYNC110 - five callers
                 await trio.sleep(10)
         await trio.sleep(SETTLED)
         nursery.cancel_scope.cancel()
