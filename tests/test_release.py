@@ -307,6 +307,7 @@ def older(wheel: Path, version: str) -> None:
     wheel.unlink()
 
 
+@pytest.mark.slow
 def test_a_wheel_that_does_not_fit_its_hash_is_not_installed(tmp_path, offline):
     """pip itself, on a package of nothing."""
     name = "nothing_at_all-1.0-py3-none-any.whl"

@@ -1,10 +1,7 @@
 """Every command that a page shows is executed by a test, or listed here with the reason why it is not."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,6 +18,7 @@ from parties.identity.keys import Identity
 from parties.settings.writing import to_toml, write_deployment
 from parties.storage.sqlite_store import SqliteStore
 from tests import ROOT
+from tests.parties.conftest import in_process as in_process
 from tests.support import guide
 from tests.support.cases import in_turn
 
@@ -112,13 +110,17 @@ def test_every_option_that_is_shown_exists(command):
 # ---- pages that are executed here
 
 
-def run(folder: Path, command: str) -> str:
-    """Type a command in a folder; it must succeed."""
-    words = [sys.executable, "-m", "parties", *shlex.split(command)[1:]]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, f"{command}\nended with {done.returncode} and said:\n{done.stdout}{done.stderr}"
-    return done.stdout
+@pytest.fixture
+def run(folder, monkeypatch, in_process):
+    """Types a command in the folder, in this process; it must succeed."""
+    monkeypatch.chdir(folder)
+
+    def run(command: str) -> str:
+        code, said, error = in_process(*shlex.split(command)[1:])
+        assert code == 0, f"{command}\nended with {code} and said:\n{said}{error}"
+        return said
+
+    return run
 
 
 @pytest.fixture
@@ -143,27 +145,27 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_planner_s_page(folder):
+def test_the_commands_of_the_planner_s_page(folder, run):
     can_plot = find_spec("matplotlib") is not None  # an extra that tests do without
     for command in shown("docs/planner.md"):
-        assert run(folder, command if can_plot else command.replace(" --plot upload.svg", "")).strip(), command
+        assert run(command if can_plot else command.replace(" --plot upload.svg", "")).strip(), command
     assert (folder / "upload.svg").exists() == can_plot
 
 
-def test_the_commands_of_the_page_on_scaling(folder):
+def test_the_commands_of_the_page_on_scaling(folder, run):
     save_constants(folder / "constants.json", ANOTHER_MACHINE)
     for command in shown("docs/scaling.md"):
         if not reason_against(command):
-            assert re.search("first.limit", run(folder, command)), command
+            assert re.search("first.limit", run(command)), command
 
 
-def test_the_commands_of_the_page_on_registration(folder):
+def test_the_commands_of_the_page_on_registration(folder, run):
     trio.run(make_store, folder / "S0.sqlite")
     (listed, *others) = shown("docs/registration.md")
-    assert "anna" not in run(folder, listed)
+    assert "anna" not in run(listed)
     for command in others:
-        run(folder, command)
-    assert "anna" in run(folder, listed)
+        run(command)
+    assert "anna" in run(listed)
 
 
 async def make_store(path: Path) -> None:

@@ -313,6 +313,8 @@ async def opened(opening) -> parties.aio.Client:
 
 FORGETFUL = """
     import asyncio, sys, parties
+    from fsl_async import kernels
+    kernels.select_isa("plain")  # what is compiled takes long to load
     async def main():
         client = await parties.aio.connect(*sys.argv[1:])
         await client.retrieve({"items": [1]})

@@ -223,7 +223,9 @@ def test_an_interrupt_while_connecting_leaves_no_thread(town):
 
 FORGETFUL = """
     import sys
+    from fsl_async import kernels
     from parties import connect_blocking
+    kernels.select_isa("plain")  # what is compiled takes long to load
     client = connect_blocking(*sys.argv[1:])
     client.retrieve({"items": [1]})
     print(client.name)

@@ -19,6 +19,7 @@ from parties.testing.faults import Moment
 from parties.testing.world import World, world
 from tests.parties.testing.small_world import MODEL, TASK, exact, listening, take_part
 from tests.parties.testing.small_world import THREE as NAMES
+from tests.support.cases import sides
 
 LATE = 70.0
 """When the last client comes, where the round is to stay open for a while."""
@@ -79,8 +80,7 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point.name_part} {point.number} {point.moment}")
+@pytest.mark.parametrize(("point", "server"), sides(POINTS, SERVERS))
 async def test_a_crash_around_a_blob_loses_nothing_and_leaves_nothing(autojump_clock, point, server):
     crash = Crash(server, point, down=2.0)
     async with a_world(crash) as made:

@@ -24,11 +24,12 @@ from parties.simulation.network import SERVERS
 from parties.testing.faults import AtTransition, Crash
 from parties.testing.machines import declared
 from parties.testing.world import World, world
+from tests.support.cases import sides
 
 NAMES = ("anna", "ben", "carol")
 MOMENTS = ("before write", "before sync", "after write", "before send", "after send")
 QUICK = ("before write", "after write")
-"""The others come with the slow tests."""
+"""Of these, one with either server; the others come with the slow tests."""
 
 WAYS = [("Verified", "Committed"), ("Committed", "Revealed"), ("Revealed", "Combined")]
 LITTLE = Privacy(noise=0.2, delta=1e-6, budget=1000.0)
@@ -144,8 +145,11 @@ def crashes() -> list[Any]:
     points = [
         AtTransition(*at, moment) for at in ways for moment in (MOMENTS[:3] if at.after == "Combined" else MOMENTS)
     ]
-    found = [Crash(name, point, 1.0) for point in points for name in SERVERS]
-    return [each if each.point.moment in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in found]
+    points.sort(key=lambda point: point.moment not in QUICK)
+    found = [(Crash(name, point, 1.0), marks) for (point, name), marks, _ in sides(points, SERVERS)]
+    return [
+        pytest.param(each, marks=marks if each.point.moment in QUICK else pytest.mark.slow) for each, marks in found
+    ]
 
 
 @pytest.mark.parametrize("crash", crashes(), ids=str)

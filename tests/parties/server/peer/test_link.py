@@ -10,14 +10,14 @@ from fsl_async.errors import FslError, PeerViolationError, leaves
 from fsl_async.wire.messages import Forward, Known, Message, Share
 from parties.events import PeerLost, ServerEvent
 from parties.server.setup import ServerSetup
+from tests.support.cases import sides
 from tests.support.shop import Meddler, Shop, assert_exact, opened, take_part
 from transport import MemoryNetwork, TcpTransport
 
 PEER_MESSAGES = ["TossCommitment", "TossReveal", "Forward", "RosterList", "Proofs", "Commitment", "Share", "Conclusion"]
 
 
-@pytest.mark.parametrize("direction", ["outgoing", "incoming"])
-@pytest.mark.parametrize("lost", PEER_MESSAGES)
+@pytest.mark.parametrize(("lost", "direction"), sides(PEER_MESSAGES, ("outgoing", "incoming")))
 @pytest.mark.parametrize("occurrence", [1, pytest.param(2, marks=pytest.mark.slow)])
 async def test_the_link_between_the_servers_breaks_and_heals(nursery, autojump_clock, lost, direction, occurrence):
     """Lose one message with the connection that carried it, in the first or the second round: both rounds are exact."""
