@@ -14,6 +14,7 @@ from parties.commands.report import Report, reported
 
 if TYPE_CHECKING:
     from parties.operator.answers import Aborting, Closing, Drawing, LogLevel, TaskRow, TasksAnswer
+    from parties.operator.queries import OperatorPort
 
 
 ServerFlag = Annotated[str, Parameter(help="The server's TOML file, or its operator's port as http://host:port.")]
@@ -44,11 +45,10 @@ async def status(report: Report, where: ServerFlag, *, once: bool = False, task:
     """
     from rich.console import Console
 
-    from parties.deployment.operator_port import operator_port
     from parties.operator.answers import RoundsAnswer, StatusAnswer
     from parties.operator.terminal import PAST_SHOWN, as_text, status_screen, watch
 
-    port = operator_port(where)
+    port = _port(where)
     if not once and report.form == "text" and sys.stdout.isatty():
         with suppress(KeyboardInterrupt):  # how one leaves a live view
             await watch(port, Console(), task)
@@ -72,7 +72,6 @@ async def list_rounds(
     before:
         List only rounds with a smaller number than this; use it to page back.
     """
-    from parties.deployment.operator_port import operator_port
     from parties.operator.answers import MOST_ROUNDS, RoundsAnswer, StatusAnswer
     from parties.operator.terminal import as_text, rounds_table
 
@@ -80,7 +79,7 @@ async def list_rounds(
         raise MisuseError(
             f"last: from 1 to {MOST_ROUNDS:,} rounds can be listed, not {last:,}; --before goes back page by page"
         )
-    port = operator_port(where)
+    port = _port(where)
     running = (await port.get("/status.json", StatusAnswer, task=task)).round
     listing = f"/rounds.json?last={last}&before={_checked(before)}"
     past = (await port.get(listing, RoundsAnswer, task=task)).rounds
@@ -99,11 +98,10 @@ async def show(report: Report, where: ServerFlag, number: int, *, task: TaskFlag
     number:
         The round's number.
     """
-    from parties.deployment.operator_port import operator_port
     from parties.operator.answers import RoundAnswer
     from parties.operator.terminal import as_text, round_screen
 
-    past = await operator_port(where).get(f"/rounds/{_checked(number)}.json", RoundAnswer, task=task)
+    past = await _port(where).get(f"/rounds/{_checked(number)}.json", RoundAnswer, task=task)
     report.result(as_text(round_screen(past)), past)
 
 
@@ -164,11 +162,10 @@ async def _change_round(
     change: Literal["abort", "close", "draw"], where: str, number: int, token_file: Path | None, task: str, **body: str
 ) -> Any:
     """Have a server change a round, and return its answer."""
-    from parties.deployment.operator_port import operator_port
     from parties.operator.answers import Aborting, Closing, Drawing
 
     kinds: dict[str, type[Aborting | Closing | Drawing]] = {"abort": Aborting, "close": Closing, "draw": Drawing}
-    port = operator_port(where, token_file)
+    port = _port(where, token_file)
     return await port.change("POST", f"/rounds/{_checked(number)}/{change}", kinds[change], task=task, **body)
 
 
@@ -176,11 +173,10 @@ async def _change_round(
 @reported("tasks list")
 async def list_tasks(report: Report, where: ServerFlag) -> None:
     """List the tasks of a running server: where each is, its round, its clients and its store."""
-    from parties.deployment.operator_port import operator_port
     from parties.operator.answers import TasksAnswer
     from parties.operator.terminal import as_text, tasks_table
 
-    found = (await operator_port(where).get("/tasks", TasksAnswer)).tasks
+    found = (await _port(where).get("/tasks", TasksAnswer)).tasks
     troubles = [f"{row.name}: {row.explanation}" for row in found if row.explanation]
     report.result("\n".join([as_text(tasks_table(found)), *troubles]), {"tasks": found})
 
@@ -216,10 +212,9 @@ async def start(report: Report, where: ServerFlag, name: str, *, token_file: Tok
 async def _change_task(report: Report, change: str, where: str, name: str, token_file: Path | None) -> None:
     import trio
 
-    from parties.deployment.operator_port import operator_port
     from parties.operator.answers import TasksAnswer
 
-    port = operator_port(where, token_file)
+    port = _port(where, token_file)
     answer = await port.change("POST", f"/tasks/{change}", TasksAnswer, task=name)
     while (row := _row_of(answer, name)).state in ("starting", "draining"):
         await trio.sleep(TASK_PERIOD)
@@ -250,11 +245,16 @@ async def log_level(report: Report, where: ServerFlag, level: str, *, token_file
     level:
         The lowest level that is logged: debug, info, warning or error.
     """
-    from parties.deployment.operator_port import operator_port
     from parties.operator.answers import LogLevel
 
-    answer = await operator_port(where, token_file).change("PUT", "/log-level", LogLevel, level=level)
+    answer = await _port(where, token_file).change("PUT", "/log-level", LogLevel, level=level)
     report.result(f"logs from level {answer.level} on", _without_version(answer))
+
+
+def _port(where: str, token_file: Path | None = None) -> OperatorPort:
+    from parties.deployment.operator_port import operator_port
+
+    return operator_port(where, token_file)
 
 
 def _checked(number: int) -> int:

@@ -117,7 +117,7 @@ class Accumulator(RoundSum):
             await self._lane.run(aggregate.negate)
             for first in range(0, len(unwanted), self._most):
                 some = unwanted[first : first + self._most]
-                await self._add(aggregate, [await self._submission(client) for client in some])
+                await add_batch(aggregate, [await self._submission(client) for client in some], self._lane)
                 self._taken_out.update(some)
             await self._lane.run(aggregate.negate)
         return aggregate
@@ -155,16 +155,13 @@ class Accumulator(RoundSum):
             if self._released:
                 return
             started = trio.current_time()
-            entries = await self._add(await self._sum(), batch)
+            entries = await add_batch(await self._sum(), batch, self._lane)
             took = trio.current_time() - started
             self._proofs.update(zip((submission.client for submission in batch), entries, strict=True))
         self.seconds += took
         for submission in batch:
             self._on_added(submission.client, took / len(batch))
         self._progress.set()
-
-    async def _add(self, aggregate: Aggregate, submissions: Sequence[Submission]) -> list[bytes]:
-        return await add_batch(aggregate, submissions, self._lane)
 
 
 async def add_batch(aggregate: Aggregate, submissions: Sequence[Submission], lane: ComputeLane) -> list[bytes]:

@@ -18,10 +18,10 @@ from fsl_async.wire.peer_lists import ClientDigests, unpack_digests
 from fsl_async.wire.pieces import spans_of
 from fsl_async.wire.public_part import OpenedRows
 from parties.events import SubmissionIn, Warned
-from parties.outcome import RoundOutcome, RoundReport, SumRefused
+from parties.outcome import Aborted, RoundOutcome, RoundReport, SumRefused
 from parties.server.evidence import Evidence, seen_in, strangers_in
 from parties.server.round.computation import Computation
-from parties.server.round.conclusion import OpenedSum, aborted_report, difference
+from parties.server.round.conclusion import OpenedSum, difference, report_without_sum
 from parties.server.round.engine import RoundStart
 from parties.server.round.outbox import Outbox
 from parties.server.round.places import ClientPlaces
@@ -90,12 +90,12 @@ class Aggregation:
     @property
     def evaluated(self) -> int:
         """How many of them are in the sum."""
-        return self._computation.added
+        return self._computation.sum.added
 
     @property
     def seconds(self) -> float:
         """How long adding them has taken."""
-        return self._computation.seconds
+        return self._computation.sum.seconds
 
     @property
     def opened(self) -> OpenedSum | None:
@@ -192,14 +192,14 @@ class Aggregation:
     def _settled(self) -> RoundReport:
         match self.state, self.opened:
             case ssa.Aborted(explanation=explanation), _:
-                return aborted_report(self._start.config, explanation)
+                return report_without_sum(self._start.config, Aborted(explanation))
             case ssa.Done() | ssa.Differed(), opened if opened is not None:
                 return opened.report(self._start.config)
         raise UnexpectedEvent(self.state, ssa.CloseRound(), ssa.ACCEPTS)
 
     def release(self) -> None:
         """Free the sum's memory."""
-        self._computation.release()
+        self._computation.sum.release()
 
     # ---- what its run does
 
@@ -291,7 +291,7 @@ class Aggregation:
     def taken(self, event: Event) -> None:
         """Go on with what an event has brought besides the new state."""
         if isinstance(event, ssa.Submitted):
-            self._computation.add(event.client)
+            self._computation.sum.put(event.client)
             number = self._start.config.number
             self._services.observe(SubmissionIn(number=number, client=event.client, total=self.places.entered))
 

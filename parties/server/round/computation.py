@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 import trio
 
@@ -62,6 +62,7 @@ class Computation:
         over: set when the round is over.
 
     Attributes:
+        sum: of the submissions, as it grows.
         retrievals: answers to the clients' retrievals.
         latest_rows: the rows that are opened, as far as they are known.
         opened: what the sum has come to; None before both shares are combined.
@@ -73,33 +74,19 @@ class Computation:
         self._services = services
         self._over = over
         self._round_id = start.config.round_id()
-        self._sum = services.engine.sum(RoundWork(start, records, self._submission, self._observe_added, over))
+        self.sum = services.engine.sum(RoundWork(start, records, self._submission, self._observe_added, over))
         self.retrievals = services.engine.answers(start, _retrieved(start), records)
         self._noise = Noise(start.config, services.identity, services.lane)
         self.opened: OpenedSum | None = None
         self.latest_rows: OpenedRows = ALL_ROWS
         self._rows_of: ssa.Counts = ()
 
-    @property
-    def added(self) -> int:
-        """How many submissions are in the sum."""
-        return self._sum.added
-
-    @property
-    def seconds(self) -> float:
-        """How long adding them has taken so far."""
-        return self._sum.seconds
-
     def begin(self, clients: Iterable[str]) -> None:
         """Start to work: on the submissions of these clients, which are stored, and on whatever comes."""
         for client in clients:
-            self._sum.put(client)
-        self._services.nursery.start_soon(self._sum.work)
+            self.sum.put(client)
+        self._services.nursery.start_soon(self.sum.work)
         self._services.nursery.start_soon(self.retrievals.work)
-
-    def add(self, client: str) -> None:
-        """Add a client's stored submission to the sum when its turn comes."""
-        self._sum.put(client)
 
     async def _submission(self, client: str) -> Submission:
         """A submission; one whose bulk is altered or missing is waited for, where nobody else has it.
@@ -165,16 +152,12 @@ class Computation:
             return []
         return OwnResult(self.opened.ending, self.opened.model, self.opened.state).changes(self._records.prefix)
 
-    def release(self) -> None:
-        """Free the sum's memory: the round is over, and none of its tasks runs any more."""
-        self._sum.release()
-
     async def _evaluate(self, roster: frozenset[str]) -> None:
-        proofs = await self._sum.proofs(roster)
+        proofs = await self.sum.proofs(roster)
         await self._services.report(self._round_id, ssa.Evaluated(proofs))
 
     async def _form_counts(self, counted: Mapping[str, bytes]) -> None:
-        async with self._sum.settled(frozenset(counted)) as aggregate:
+        async with self.sum.settled(frozenset(counted)) as aggregate:
             parts = await self._services.lane.run_each(aggregate.counting())
         counts = await self._noise.on_counts(counted, await self._services.lane.run(partial(b"".join, parts)))
         await self._services.report(self._round_id, ssa.RowsCounted(await self._records.keep_counts(counts)))
@@ -190,11 +173,11 @@ class Computation:
                 return
         opened = await self.opened_rows(effect.counts)
         spans = spans_of(self._start.config.shape, opened)
-        async with self._sum.settled(frozenset(effect.counted)) as aggregate:
+        async with self.sum.settled(frozenset(effect.counted)) as aggregate:
             forming = Forming(aggregate, spans, opened, self._noise.of_share(effect.counted, opened))
             share = await keep_formed(forming, self._records.shares, self._services.lane)
         nonce = self._services.randomness(DIGEST_BYTES)
-        self._sum.release()
+        self.sum.release()
         await self._services.report(self._round_id, ssa.Summed(share, nonce))
 
     async def _apply(self, effect: ssa.Apply) -> None:
@@ -203,7 +186,7 @@ class Computation:
 
     def _observe_added(self, client: str, seconds: float) -> None:
         number = self._start.config.number
-        self._services.observe(Evaluated(number=number, client=client, seconds=seconds, total=self.added))
+        self._services.observe(Evaluated(number=number, client=client, seconds=seconds, total=self.sum.added))
 
     def _false_counts(self, counts: ssa.Counts, error: FalseCountError) -> Evidence:
         server = self._start.server
@@ -280,13 +263,6 @@ class Noise:
         return noise_key(self._identity.noise_secret, self._config.round_id(), roster_digest(counted), use)
 
 
-class FormedPiece(NamedTuple):
-    """A piece, and the digest that names it."""
-
-    name: bytes
-    content: bytes
-
-
 @dataclass(frozen=True)
 class Forming:
     """How the pieces of a share of a sum are formed, as they are stored and sent.
@@ -307,13 +283,13 @@ class Forming:
         """What forms a piece, in at most so many parts."""
         return [partial(self.aggregate.piece, span, self.opened) for span in self.spans[place].cut(count)]
 
-    def finished(self, place: int, parts: Sequence[bytes]) -> FormedPiece:
-        """A piece of which all parts are formed."""
+    def finished(self, place: int, parts: Sequence[bytes]) -> tuple[bytes, bytes]:
+        """A piece of which all parts are formed: the digest that names it, and its content."""
         content = self.noised(self.spans[place], parts[0] if len(parts) == 1 else b"".join(parts))
-        return FormedPiece(piece_digest(content), content)
+        return piece_digest(content), content
 
-    def piece(self, place: int) -> FormedPiece:
-        """A piece, by one thread."""
+    def piece(self, place: int) -> tuple[bytes, bytes]:
+        """The same, formed by one thread."""
         return self.finished(place, [fold() for fold in self.folds(place, 1)])
 
 
@@ -324,7 +300,7 @@ async def keep_formed(forming: Forming, shares: ShareRecords, lane: ComputeLane)
     names: dict[int, bytes] = {}
     places = iter(range(count))
 
-    async def form(place: int) -> FormedPiece:
+    async def form(place: int) -> tuple[bytes, bytes]:
         if threads < 2:
             return await lane.run(partial(forming.piece, place))
         parts = await lane.run_each(forming.folds(place, threads))
@@ -332,9 +308,8 @@ async def keep_formed(forming: Forming, shares: ShareRecords, lane: ComputeLane)
 
     async def work() -> None:
         for place in places:
-            piece = await form(place)
-            await shares.keep_piece(piece.name, piece.content)
-            names[place] = piece.name
+            names[place], content = await form(place)
+            await shares.keep_piece(names[place], content)
 
     async with trio.open_nursery() as nursery:
         for _ in range(min(lane.threads, count)):

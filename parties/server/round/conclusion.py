@@ -97,12 +97,12 @@ class OpenedSum:
         )
 
 
-def aborted_report(config: RoundConfig, explanation: str) -> RoundReport:
-    """The public account of a round that was aborted."""
+def report_without_sum(config: RoundConfig, ending: Aborted | Done) -> RoundReport:
+    """The public account of a round that was aborted, or in which nothing is submitted."""
     return RoundReport(
         round_id=config.round_id(),
         number=config.number,
-        ending=Aborted(explanation),
+        ending=ending,
         clients={},
         excluded={},
         model=config.model,

@@ -60,12 +60,13 @@ class SampleRun:
 
     Attributes:
         number: the round's.
+        state: the machine's.
     """
 
     def __init__(self, terms: protocol.DrawTerms, store: Store, link: PeerLink) -> None:
         self.terms = terms
         self.number = terms.number
-        self._state: protocol.Sampling = protocol.Gathering()
+        self.state: protocol.Sampling = protocol.Gathering()
         self._store = store
         self._link = link
         self._hurried = False
@@ -102,14 +103,9 @@ class SampleRun:
 
     # ---- how it stands
 
-    @property
-    def state(self) -> protocol.Sampling:
-        """The machine's state."""
-        return self._state
-
     def draw(self) -> Draw | None:
         """What the round's configuration says of it; None before the end."""
-        match self._state:
+        match self.state:
             case protocol.Drawn(asked=asked, drawn=drawn):
                 return Draw(asked, len(drawn), sample_digest(drawn, self.terms.secret))
             case protocol.TooFew(asked=asked):
@@ -119,20 +115,20 @@ class SampleRun:
 
     def drawn(self) -> frozenset[str]:
         """Who takes part; nobody where too few have asked."""
-        return frozenset(self._state.drawn if isinstance(self._state, protocol.Drawn) else ())
+        return frozenset(self.state.drawn if isinstance(self.state, protocol.Drawn) else ())
 
     def explanation(self) -> str:
         """Why the round is aborted at once; empty where it is not."""
-        if not isinstance(self._state, protocol.TooFew):
+        if not isinstance(self.state, protocol.TooFew):
             return ""
         return (
-            f"{self._state.asked} clients asked both servers to take part, which is too few: a sample of them would "
+            f"{self.state.asked} clients asked both servers to take part, which is too few: a sample of them would "
             f"have fewer than the {self.terms.minimum} that are needed"
         )
 
     def waiting_for(self, asked: int) -> str:
         """Whom or what it waits for, for people."""
-        match self._state:
+        match self.state:
             case protocol.Gathering():
                 few = "" if self.terms.are_enough(asked) else ", which is too few"
                 return f"clients to ask; {asked} have{few}"
@@ -158,7 +154,7 @@ class SampleRun:
         began, answering = trio.current_time(), float("inf")
         while True:
             asked, due = waiting.of(self.number), float("inf")
-            match self._state:
+            match self.state:
                 case protocol.Gathering() if self.terms.are_enough(len(asked)):
                     all_are_here = schedule.gather < float("inf") and len(asked) >= (everybody() or float("inf"))
                     if self._hurried or all_are_here:
@@ -204,7 +200,7 @@ class SampleRun:
         Raises:
             StorageError: it could not be recorded; the state is as before.
         """
-        if isinstance(self._state, protocol.Gathering | protocol.Answering):
+        if isinstance(self.state, protocol.Gathering | protocol.Answering):
             await self._adopt(protocol.Frozen(tuple(sorted(asked)[:LARGEST_CLIENTS])))
 
     async def take(self, message: AskedList, bulk: memoryview) -> None:
@@ -218,22 +214,22 @@ class SampleRun:
 
     def resend(self) -> None:
         """Send our list again, also when the round is open, because the peer may still lack it."""
-        for sent in protocol.effects(self._state, self.terms):
+        for sent in protocol.effects(self.state, self.terms):
             self._link.post(sent.message, sent.bulk)
 
     def resend_past(self) -> None:
         """Send our list again when the round is over here, because the peer may not know yet that it began."""
-        for sent in protocol.effects(self._state, self.terms):
+        for sent in protocol.effects(self.state, self.terms):
             self._link.post(msgspec.structs.replace(sent.message, past=True), sent.bulk)
 
     async def _adopt(self, event: protocol.SamplingEvent) -> None:
         try:
-            after = protocol.step(self._state, event, self.terms)
+            after = protocol.step(self.state, event, self.terms)
         except UnexpectedEvent as error:
             raise PeerViolationError(self._link.peer, f"says who asked out of turn: {error}") from error
-        if after != self._state:
+        if after != self.state:
             await self._store.commit(Record(_journal(self.number), msgspec.msgpack.encode(event)))
-            self._state = after
+            self.state = after
             self._moved.set()
             self._send()
 
@@ -241,10 +237,10 @@ class SampleRun:
         for entry in recorded:
             event = decode_stored(entry, protocol.SamplingEvent, journal)
             with replaying(journal):
-                self._state = protocol.step(self._state, event, self.terms)
+                self.state = protocol.step(self.state, event, self.terms)
 
     def _send(self) -> None:
-        before, self._sent = self._sent, protocol.effects(self._state, self.terms)
+        before, self._sent = self._sent, protocol.effects(self.state, self.terms)
         for sent in self._sent:
             if sent not in before:
                 self._link.post(sent.message, sent.bulk)

@@ -9,9 +9,9 @@ from fsl_async.protocols import psr
 from fsl_async.protocols.machine import Event, UnexpectedEvent
 from fsl_async.wire.messages import Abort, Closing, Conclusion, OfRound
 from parties.events import Warned
-from parties.outcome import Done, RoundOutcome, RoundReport
+from parties.outcome import Aborted, Done, RoundOutcome, RoundReport
 from parties.server.evidence import Evidence
-from parties.server.round.conclusion import aborted_report
+from parties.server.round.conclusion import report_without_sum
 from parties.server.round.engine import RoundStart
 from parties.server.round.outbox import Outbox
 from parties.server.round.records import RoundRecords
@@ -49,15 +49,7 @@ class Serving:
 
     def __init__(self, start: RoundStart, records: RoundRecords, services: RoundServices, outbox: Outbox) -> None:
         self.state: psr.Round = psr.Open()
-        self._done = RoundReport(
-            round_id=start.config.round_id(),
-            number=start.config.number,
-            ending=Done(),
-            clients={},
-            excluded={},
-            model=start.config.model,
-            state=start.config.state,
-        )
+        self._done = report_without_sum(start.config, Done())
         self.terms = psr.Terms(start.config.round_id(), start.server, self._done.digest())
         self.retrievals = services.engine.answers(start, start.model, records)
         self._start = start
@@ -109,7 +101,7 @@ class Serving:
         """
         match self.state:
             case psr.Aborted(explanation=explanation):
-                return aborted_report(self._start.config, explanation)
+                return report_without_sum(self._start.config, Aborted(explanation))
             case psr.Done():
                 return self._done
         raise UnexpectedEvent(self.state, psr.CloseRound(), psr.ACCEPTS)

@@ -108,12 +108,6 @@ class Listed:
     spans: Sequence[Span]
 
 
-@dataclass(frozen=True)
-class _Coming:
-    listed: Listed
-    next: int
-
-
 class ArrivingShare:
     """The peer's share in one round.
 
@@ -133,7 +127,7 @@ class ArrivingShare:
         self._shares = shares
         self._lane = lane
         self._ask = ask
-        self._coming: _Coming | None = None
+        self._coming: tuple[Listed, int] | None = None  # and the place of its next piece
 
     def listed(self, nonce: bytes, data: Buffer, spans: Sequence[Span]) -> Listed:
         """Read a list; whether it opens the commitment is for the machine to judge.
@@ -153,7 +147,7 @@ class ArrivingShare:
     async def begin(self, listed: Listed) -> ssa.PeerShare | None:
         """Ask for what is missing of a share that opens the commitment; it is told if nothing is."""
         held = await self._shares.held(listed.pieces)
-        self._coming = _Coming(listed, held)
+        self._coming = listed, held
         if held < len(listed.pieces):
             self._ask(held)
             return None
@@ -165,13 +159,12 @@ class ArrivingShare:
         Raises:
             PeerViolationError: it is another one, or was not asked for, or is not as it must be.
         """
-        coming = self._coming
-        if coming is None:
+        if self._coming is None:
             raise PeerViolationError(self._peer, f"sent piece {place} of its share, which was not asked for")
-        listed = coming.listed
-        if place != coming.next:
+        listed, due = self._coming
+        if place != due:
             raise PeerViolationError(
-                self._peer, f"sent piece {place} of its share, and piece {coming.next} of {len(listed.pieces)} is due"
+                self._peer, f"sent piece {place} of its share, and piece {due} of {len(listed.pieces)} is due"
             )
         expected = listed.spans[place].size(self._task)
         if len(piece) != expected:
@@ -182,7 +175,7 @@ class ArrivingShare:
         if name != listed.pieces[place]:
             raise PeerViolationError(self._peer, f"sent another piece {place} of its share than it has committed to")
         await self._shares.keep_piece(name, piece)
-        self._coming = _Coming(listed, place + 1)
+        self._coming = listed, place + 1
         return await self._whole(listed) if place + 1 == len(listed.pieces) else None
 
     async def _whole(self, listed: Listed) -> ssa.PeerShare:

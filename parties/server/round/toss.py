@@ -36,11 +36,12 @@ class TossRun:
 
     Attributes:
         number: the round's.
+        state: the machine's.
     """
 
     def __init__(self, start: protocol.Committing, store: Store, link: PeerLink) -> None:
         self.number = start.half.number
-        self._state: protocol.Toss = start
+        self.state: protocol.Toss = start
         self._store = store
         self._link = link
         self._sent: tuple[TossCommitment | TossReveal, ...] = ()
@@ -69,8 +70,8 @@ class TossRun:
             recorded = [msgspec.msgpack.encode(half)]
             await store.commit(Record(journal, *recorded))
         run = TossRun._again(recorded, journal, store, link)
-        if (run._state.half.server, run.number) != (server, number):
-            raise StorageError(f"{journal} is of S{run._state.half.server} in round {run.number}; {DAMAGED}")
+        if (run.state.half.server, run.number) != (server, number):
+            raise StorageError(f"{journal} is of S{run.state.half.server} in round {run.number}; {DAMAGED}")
         run._send()
         return run
 
@@ -90,17 +91,12 @@ class TossRun:
         for entry in recorded[1:]:
             said = decode_stored(entry, _Said, journal)
             with replaying(journal):
-                run._state = protocol.step(run._state, said, link.peer)
+                run.state = protocol.step(run.state, said, link.peer)
         return run
 
     async def remembered(self) -> Put:
         """The change that stores this toss beyond its round, because the peer may still lack our half of it."""
         return Put(LAST, msgspec.msgpack.encode(await self._store.entries(_journal(self.number))))
-
-    @property
-    def state(self) -> protocol.Toss:
-        """The machine's state."""
-        return self._state
 
     async def take(self, message: TossCommitment | TossReveal) -> None:
         """Take a message of the peer's.
@@ -117,27 +113,27 @@ class TossRun:
             case _:
                 assert_never(message)
         try:
-            after = protocol.step(self._state, event, self._link.peer)
+            after = protocol.step(self.state, event, self._link.peer)
         except UnexpectedEvent as error:
             raise PeerViolationError(self._link.peer, f"tosses out of turn: {error}") from error
-        if after != self._state:
+        if after != self.state:
             await self._store.commit(Record(_journal(self.number), msgspec.msgpack.encode(event)))
-            self._state = after
+            self.state = after
             self._send()
 
     def resend(self) -> None:
         """Send again what the peer may lack; also when the round is open, because it may still lack our half."""
-        for message in protocol.effects(self._state):
+        for message in protocol.effects(self.state):
             self._link.post(message)
 
     def resend_past(self) -> None:
         """Send our half again when the round is over here, because the peer may not know yet that it began."""
-        for message in protocol.effects(self._state):
+        for message in protocol.effects(self.state):
             if isinstance(message, TossReveal):
                 self._link.post(msgspec.structs.replace(message, past=True))
 
     def _send(self) -> None:
-        sent, self._sent = self._sent, protocol.effects(self._state)
+        sent, self._sent = self._sent, protocol.effects(self.state)
         for message in self._sent:
             if message not in sent:
                 self._link.post(message)

@@ -275,8 +275,8 @@ BUGS = (
         "a submission is added once",
         Edit(
             "parties.server.round.computation:Computation.begin",
-            "self._sum.put(client)",
-            "self._sum.put(client)\nself._sum.put(client)",
+            "self.sum.put(client)",
+            "self.sum.put(client)\nself.sum.put(client)",
         ),
     ),
     Bug(
