@@ -43,9 +43,11 @@ class ComputeLane(ABC):
         """Run a function that reads so many bytes once: few of them at once, before a thread would have begun."""
         return watched(work) if size <= FEW_BYTES else await self.run(work)
 
-    @abstractmethod
     async def run_all(self, work: Sequence[Callable[[], None]]) -> None:
         """Run several functions, as many at a time as there are threads."""
+        async with trio.open_nursery() as nursery:
+            for piece in work:
+                nursery.start_soon(self.run, piece)
 
     async def run_each(self, work: Sequence[Callable[[], ResultT]]) -> list[ResultT]:
         """The same, and return what each function returns, in order."""
@@ -97,12 +99,6 @@ class ThreadLane(ComputeLane):
     async def run(self, work: Callable[[], ResultT]) -> ResultT:
         """See `ComputeLane.run`."""
         return await trio.to_thread.run_sync(watched, work, limiter=self._limiter)
-
-    async def run_all(self, work: Sequence[Callable[[], None]]) -> None:
-        """See `ComputeLane.run_all`."""
-        async with trio.open_nursery() as nursery:
-            for piece in work:
-                nursery.start_soon(self.run, piece)
 
 
 class SharedThreads:
@@ -184,9 +180,3 @@ class _SharedLane(ComputeLane):
     async def run(self, work: Callable[[], ResultT]) -> ResultT:
         """See `ComputeLane.run`."""
         return await self._shared.run(self, work)
-
-    async def run_all(self, work: Sequence[Callable[[], None]]) -> None:
-        """See `ComputeLane.run_all`."""
-        async with trio.open_nursery() as nursery:
-            for piece in work:
-                nursery.start_soon(self.run, piece)

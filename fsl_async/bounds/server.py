@@ -6,8 +6,6 @@ verdict is a function of both answers, the same on both servers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fsl_async.bounds.field import unsigned
 from fsl_async.bounds.masking import integer_masks, proof_mask, query_point
 from fsl_async.bounds.projection import project
@@ -33,14 +31,6 @@ def check_private(terms: BoundTerms, private: Buffer, client: str) -> None:
         raise PeerViolationError(client, f"proved its bound with a malformed proof: {error}") from error
 
 
-@dataclass(frozen=True, repr=False)
-class _Share:
-    """A server's share of what travelled privately: integers whose sums are the masked values, and proof elements."""
-
-    integers: list[int]
-    proof: list[int]
-
-
 def verifier_share(
     terms: BoundTerms,
     server: int,
@@ -64,20 +54,20 @@ def verifier_share(
         query: the servers' secret toss.
         submission: the digest that names the submission.
     """
-    share = _received(terms, private) if private is not None else _expanded(terms, msk, bind)
+    integers, proof = _received(terms, private) if private is not None else _expanded(terms, msk, bind)
     asked = Query(terms.wires, query_point(terms, query, submission))
     if terms.exact:
         link, first = b"", terms.weights
         of_update = [-word if server else word for word in asked.of_words(elements)]
     else:
-        link, first = _link(terms, server, elements, share, private is not None, bind), terms.projections
-        of_update = asked.of_integers(share.integers[:first], 0)
-    squares = share.integers[terms.linked :]
+        link, first = _link(terms, server, elements, integers, private is not None, bind), terms.projections
+        of_update = asked.of_integers(integers[:first], 0)
+    squares = integers[terms.linked :]
     parts = [of_update, asked.of_integers(squares[:SQUARES], first)]
     if terms.largest_weight:
-        apart = [_of_weight(terms, server, elements, share), *squares[SQUARES:]]
+        apart = [_of_weight(terms, server, elements, integers), *squares[SQUARES:]]
         parts.append(asked.of_integers(apart, terms.wires.first_apart))
-    return link + terms.field.pack(asked.answer([sum(added) for added in zip(*parts, strict=True)], share.proof))
+    return link + terms.field.pack(asked.answer([sum(added) for added in zip(*parts, strict=True)], proof))
 
 
 def accepts(terms: BoundTerms, ours: Buffer, theirs: Buffer) -> bool:
@@ -108,26 +98,26 @@ def check_answer(terms: BoundTerms, answer: Buffer, peer: str) -> None:
         raise PeerViolationError(peer, f"answered a bound's query with a malformed answer: {error}") from error
 
 
-def _received(terms: BoundTerms, private: Buffer) -> _Share:
+def _received(terms: BoundTerms, private: Buffer) -> tuple[list[int], list[int]]:
+    """The carrier's share of what travelled privately: integers whose sums are the masked values, proof elements."""
     size = terms.mask_bytes
-    integers = range(0, terms.integer_bytes, size)
-    return _Share(
-        [int.from_bytes(private[at : at + size], "little") - terms.offset for at in integers],
-        terms.field.unpack(private[terms.integer_bytes :]),
-    )
+    places = range(0, terms.integer_bytes, size)
+    integers = [int.from_bytes(private[at : at + size], "little") - terms.offset for at in places]
+    return integers, terms.field.unpack(private[terms.integer_bytes :])
 
 
-def _expanded(terms: BoundTerms, msk: bytes, bind: bytes) -> _Share:
-    return _Share([-mask for mask in integer_masks(terms, msk, bind)], proof_mask(terms, msk, bind))
+def _expanded(terms: BoundTerms, msk: bytes, bind: bytes) -> tuple[list[int], list[int]]:
+    """The same on the other server."""
+    return [-mask for mask in integer_masks(terms, msk, bind)], proof_mask(terms, msk, bind)
 
 
-def _of_weight(terms: BoundTerms, server: int, elements: Elements, share: _Share) -> int:
+def _of_weight(terms: BoundTerms, server: int, elements: Elements, integers: list[int]) -> int:
     """This server's share of 2v - L: of the integer that is linked to the words, or of the words themselves."""
     if terms.exact:
         word = _word_of_weight(terms, elements)
         own = -word if server else word
     else:
-        own = share.integers[terms.projections]
+        own = integers[terms.projections]
     return 2 * own - (0 if server else terms.largest_weight)
 
 
@@ -136,7 +126,7 @@ def _word_of_weight(terms: BoundTerms, elements: Elements) -> int:
     return unsigned(elements[terms.weight_place : terms.weight_place + 1], terms.ring_bits)[0]
 
 
-def _link(terms: BoundTerms, server: int, elements: Elements, share: _Share, carrier: bool, bind: bytes) -> bytes:
+def _link(terms: BoundTerms, server: int, elements: Elements, integers: list[int], carrier: bool, bind: bytes) -> bytes:
     """A digest, the same on both servers exactly if the linked integers are mod 2^l what they stand for.
 
     They stand for the update's projections, and for its weight where there is one.
@@ -146,7 +136,7 @@ def _link(terms: BoundTerms, server: int, elements: Elements, share: _Share, car
     projected = project(bind, terms.projections, elements, terms.ring_bits)
     if terms.largest_weight:
         projected.append(_word_of_weight(terms, elements))
-    differences = [(-own if server else own) - value for own, value in zip(projected, share.integers, strict=False)]
+    differences = [(-own if server else own) - value for own, value in zip(projected, integers, strict=False)]
     whole = (1 << terms.ring_bits) - 1
     sign = 1 if carrier else -1
     content = b"".join(

@@ -62,16 +62,7 @@ class Public(Event, frozen=True, tag="Public"):
 AssemblyEvent: TypeAlias = Direct | Public
 
 MACHINE: Machine[Assembly] = Machine(Assembly, AssemblyEvent, initial=(Expecting,), final=(Assembled, Mismatched))
-TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
-
-
-def step(state: Assembly, event: Event) -> Assembly:
-    """Take one event; a repeated one is harmless.
-
-    Raises:
-        UnexpectedEvent: the state does not accept the event.
-    """
-    return MACHINE.step(state, event)
+TRANSITIONS, ACCEPTS, step = MACHINE.transitions, MACHINE.accepts, MACHINE.step
 
 
 @MACHINE.transition

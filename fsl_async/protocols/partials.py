@@ -217,21 +217,12 @@ class Forget(msgspec.Struct, frozen=True):
 Effect: TypeAlias = Give | Seal | Forget
 
 MACHINE: Machine[PartialSum] = Machine(PartialSum, SumEvent, initial=(Adding,), final=(Settled,))
-TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
+TRANSITIONS, ACCEPTS, step = MACHINE.transitions, MACHINE.accepts, MACHINE.step
 
 
 def begin(seal: int) -> Adding:
     """Begin with nobody; a partial with `seal` clients is sealed."""
     return Adding(seal=seal)
-
-
-def step(state: PartialSum, event: Event) -> PartialSum:
-    """Take one event.
-
-    Raises:
-        UnexpectedEvent: the state does not accept the event.
-    """
-    return MACHINE.step(state, event)
 
 
 def effects(state: PartialSum) -> tuple[Effect, ...]:

@@ -28,7 +28,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.geometry import Forest, RowNumbers
 from fsl_async.kernels.arrays import Blocks
 from fsl_async.ring import Elements
-from fsl_async.server.batch import Batch, Ground, Prepared, TreeTotals
+from fsl_async.server.batch import Batch, Prepared, TreeTotals
 from fsl_async.server.slicing import CUT_AT, ForestSlice, Job, Slice, group_digests, groups_of, proof_digest, whole
 from fsl_async.server.sums import BinSum, CellMemory, Content, UnionSum, merging, numbered
 from fsl_async.task import Dense, Sparse, Task
@@ -148,7 +148,10 @@ class Aggregate:
         """
         multiple = kernels.GROUP if self._unions else CUT_AT
         return Batch(
-            Ground(list(self._forests.values()), multiple, self._config.shape.ring, self._dense),
+            list(self._forests.values()),
+            multiple,
+            self._config.shape.ring,
+            self._dense,
             [partial(self._prepare, submission) for submission in submissions],
             [partial(self._conclude, submission) for submission in submissions],
             threads,

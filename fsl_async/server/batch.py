@@ -161,34 +161,6 @@ class Prepared:
     dense: Elements = field(repr=False)
 
 
-@dataclass(frozen=True)
-class Ground:
-    """What all submissions of a round are added to.
-
-    Attributes:
-        forests: all forests, in the order of the wire.
-        multiple: ranges are cut only at multiples of this many bins.
-        ring: the task's.
-        dense: the sum of all dense blocks, changed in place.
-    """
-
-    forests: Sequence[Forest]
-    multiple: int
-    ring: Ring
-    dense: Elements = field(repr=False)
-
-    def parts(self, submissions: int, threads: int) -> list[list[Range]]:
-        """Cut the bins into what each job of a batch owns: enough for `threads`, none too small, none too long."""
-        work = submissions * sum(map(work_of, self.forests))
-        enough = max(JOBS_PER_THREAD * threads, -(-work // LEAVES_PER_JOB))
-        return shared_out(self.forests, max(1, min(enough, work // LEAVES_PER_PIECE)), self.multiple) or [[]]
-
-    def add_dense(self, shares: Iterable[Elements], part: slice) -> None:
-        """Add one part of all dense blocks."""
-        for share in shares:
-            self.dense[part] = self.ring.add(self.dense[part], share[part])
-
-
 class Batch:
     """Some submissions that are added at once.
 
@@ -198,7 +170,10 @@ class Batch:
         for submission, entry in zip(submissions, batch.entries): ...
 
     Args:
-        ground: what they are added to.
+        forests: all forests of the round, in the order of the wire.
+        multiple: ranges are cut only at multiples of this many bins.
+        ring: the task's.
+        dense: the sum of all dense blocks, changed in place.
         prepare: for every submission, makes it ready.
         conclude: for every submission, takes what is left of it and returns its entry.
         threads: how many jobs run at a time.
@@ -206,12 +181,18 @@ class Batch:
 
     def __init__(
         self,
-        ground: Ground,
+        forests: Sequence[Forest],
+        multiple: int,
+        ring: Ring,
+        dense: Elements,
         prepare: Sequence[Callable[[], Prepared]],
         conclude: Sequence[Callable[[Prepared], bytes]],
         threads: int,
     ) -> None:
-        self._ground = ground
+        self._forests = forests
+        self._multiple = multiple
+        self._ring = ring
+        self._dense = dense
         self._prepare = prepare
         self._conclude = conclude
         self._threads = threads
@@ -225,8 +206,8 @@ class Batch:
     def adding(self) -> list[Job]:
         """The jobs that add all submissions; each has bins of its own."""
         ready = [self._prepared[number] for number in range(len(self._prepare))]
-        parts = self._ground.parts(len(ready), self._threads)
-        cuts = _cuts(len(self._ground.dense), len(parts))
+        parts = self._parts(len(ready))
+        cuts = _cuts(len(self._dense), len(parts))
         return [partial(self._add, ready, part, dense) for part, dense in zip(parts, cuts, strict=True)]
 
     def concluding(self) -> list[Job]:
@@ -238,6 +219,12 @@ class Batch:
         """What shows the other server that each submission may be counted, once all steps are done."""
         return list(self._entries)
 
+    def _parts(self, submissions: int) -> list[list[Range]]:
+        """Cut the bins into what each job owns: enough for all threads, none too small, none too long."""
+        work = submissions * sum(map(work_of, self._forests))
+        enough = max(JOBS_PER_THREAD * self._threads, -(-work // LEAVES_PER_JOB))
+        return shared_out(self._forests, max(1, min(enough, work // LEAVES_PER_PIECE)), self._multiple) or [[]]
+
     def _by_submission(self, work: Callable[[range], None]) -> list[Job]:
         count = len(self._prepare)
         return [partial(work, range(count)[cut]) for cut in _cuts(count, min(self._threads, count))]
@@ -247,7 +234,8 @@ class Batch:
             self._prepared[number] = self._prepare[number]()
 
     def _add(self, ready: Sequence[Prepared], part: Sequence[Range], dense: slice) -> None:
-        self._ground.add_dense((prepared.dense for prepared in ready), dense)
+        for share in [prepared.dense for prepared in ready]:
+            self._dense[dense] = self._ring.add(self._dense[dense], share[dense])
         for piece in part:
             adders = [prepared.adders[piece.forest] for prepared in ready]
             for start, stop in self._tiles(piece, len(adders)):
@@ -258,7 +246,7 @@ class Batch:
         """The ranges that are added at a time: the cells of a lone submission are used once, so it needs no tiles."""
         if submissions == 1:
             return [(piece.start, piece.stop)]
-        return list(tiles(piece, self._ground.forests[piece.forest], self._ground.multiple))
+        return list(tiles(piece, self._forests[piece.forest], self._multiple))
 
     def _conclude_some(self, numbers: range) -> None:
         for number in numbers:

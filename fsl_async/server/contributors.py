@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isqrt
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,17 +49,17 @@ def opened_rows(task: Task, shares: Sequence[Buffer]) -> OpenedRows:
     if least is None:
         return ALL_ROWS
     opened = {block.name: [np.empty(0, dtype=np.uint32)] for _, block in task.sparse_blocks()}
-    for part in _parts(task, shares):
-        opened[part.block.name].append(np.flatnonzero(part.counts >= least).astype(np.uint32) + np.uint32(part.first))
+    for block, first, counts in _parts(task, shares):
+        opened[block.name].append(np.flatnonzero(counts >= least).astype(np.uint32) + np.uint32(first))
     return {name: np.concatenate(rows) for name, rows in opened.items()}
 
 
 def row_counts(task: Task, shares: Sequence[Buffer]) -> dict[str, Counts]:
     """By sparse block, how many of the counted clients' trees stand on each row."""
-    counts = {block.name: np.zeros(block.rows, dtype=np.int32) for _, block in task.sparse_blocks()}
-    for part in _parts(task, shares):
-        counts[part.block.name][part.first : part.first + len(part.counts)] = part.counts
-    return counts
+    whole = {block.name: np.zeros(block.rows, dtype=np.int32) for _, block in task.sparse_blocks()}
+    for block, first, counts in _parts(task, shares):
+        whole[block.name][first : first + len(counts)] = counts
+    return whole
 
 
 def check_counts(task: Task, shares: Sequence[Buffer], clients: int) -> None:
@@ -93,20 +92,12 @@ def check_counts(task: Task, shares: Sequence[Buffer], clients: int) -> None:
             )
 
 
-class _Part(NamedTuple):
-    """The counts of some rows of a block, the first of them and those after it."""
-
-    block: Sparse
-    first: int
-    counts: Counts
-
-
-def _parts(task: Task, shares: Sequence[Buffer]) -> Iterator[_Part]:
-    """Both shares added, a range of rows at a time."""
+def _parts(task: Task, shares: Sequence[Buffer]) -> Iterator[tuple[Sparse, int, Counts]]:
+    """Both shares added, a range of rows at a time: the block, the first of its rows, and their counts."""
     ours, theirs = (np.frombuffer(share, dtype="<u4") for share in shares)
     before = 0
     for _, block in task.sparse_blocks():
         for first in range(0, block.rows, ROWS_AT_ONCE):
             rows = slice(before + first, before + min(first + ROWS_AT_ONCE, block.rows))
-            yield _Part(block, first, (ours[rows] + theirs[rows]).view(np.int32))
+            yield block, first, (ours[rows] + theirs[rows]).view(np.int32)
         before += block.rows

@@ -58,7 +58,7 @@ class MainSettled(Event, frozen=True, tag="MainSettled"):
 AlignmentEvent: TypeAlias = UnionFound | UnionPublished | UnionLost | MainSettled
 
 MACHINE: Machine[Alignment] = Machine(Alignment, AlignmentEvent, initial=(Everything, Seeking))
-TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
+TRANSITIONS, ACCEPTS, step = MACHINE.transitions, MACHINE.accepts, MACHINE.step
 
 
 @dataclass(frozen=True)
@@ -79,15 +79,6 @@ class Next:
 def begin(task: Task) -> Alignment:
     """The state before a task's first round."""
     return Seeking() if task.finds_unions else Everything()
-
-
-def step(state: Alignment, event: Event) -> Alignment:
-    """Take one event.
-
-    Raises:
-        UnexpectedEvent: the state does not accept the event.
-    """
-    return MACHINE.step(state, event)
 
 
 def effects(state: Alignment, task: Task) -> Next:

@@ -754,9 +754,9 @@ GUARDS: dict[str, list[Guard]] = {
     "fsl_async/server/contributors.py": [
         Guard(
             "rows with too few contributors are not opened",
-            "np.flatnonzero(part.counts >= least)",
+            "np.flatnonzero(counts >= least)",
             (COUNTS, CONTRIBUTORS),
-            "np.flatnonzero(part.counts >= 0)",
+            "np.flatnonzero(counts >= 0)",
         )
     ],
     "fsl_async/client/planting.py": [
