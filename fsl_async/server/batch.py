@@ -234,8 +234,8 @@ class Batch:
             self._prepared[number] = self._prepare[number]()
 
     def _add(self, ready: Sequence[Prepared], part: Sequence[Range], dense: slice) -> None:
-        for share in [prepared.dense for prepared in ready]:
-            self._dense[dense] = self._ring.add(self._dense[dense], share[dense])
+        for prepared in ready:
+            self._dense[dense] = self._ring.add(self._dense[dense], prepared.dense[dense])
         for piece in part:
             adders = [prepared.adders[piece.forest] for prepared in ready]
             for start, stop in self._tiles(piece, len(adders)):
