@@ -569,7 +569,7 @@ GUARDS: dict[str, list[Guard]] = {
     ],
     "parties/server/round/shares.py": [
         Guard("a share has its size", "if len(data) != DIGEST_BYTES * len(spans):", BYZANTINE),
-        Guard("pieces come in order", "if place != coming.next:", BYZANTINE),
+        Guard("pieces come in order", "if place != due:", BYZANTINE),
         Guard("a piece has its size", "if len(piece) != expected:", BYZANTINE),
         Guard("a piece is the listed one", "if name != listed.pieces[place]:", BYZANTINE),
         Guard(
