@@ -19,7 +19,6 @@ import argparse
 import shlex
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -52,15 +51,7 @@ MakeLaboratory: TypeAlias = "Callable[..., AbstractAsyncContextManager[Laborator
 """Called as `laboratory(actors, machines, seed=…, faults=[…])`; see `parties.testing.laboratory`."""
 
 
-@dataclass(frozen=True)
-class _Made:
-    """A world that a test has made, and its plan of faults."""
-
-    world: Surroundings
-    faults: tuple[FaultBase, ...]
-
-
-_WORLDS = pytest.StashKey[list[_Made]]()
+_WORLDS = pytest.StashKey["list[Surroundings]"]()
 _CHARTS = pytest.StashKey["list[tuple[str, Surroundings]]"]()
 _SAVED = pytest.StashKey[list[tuple[str, int]]]()
 _SAVED_BY_WORKER = "fsl_charts"
@@ -172,7 +163,7 @@ def fsl_world(request: pytest.FixtureRequest, fsl_seed: int) -> MakeWorld:
         world = import_module("parties.testing.world").world
 
         async with world(task, model, seed, faults, schedule, **options) as new:
-            made.append(_Made(new, tuple(faults)))
+            made.append(new)
             await new.wait_listening()
             yield new
 
@@ -196,7 +187,7 @@ def fsl_laboratory(request: pytest.FixtureRequest, fsl_seed: int) -> MakeLaborat
         laboratory = import_module("parties.testing.lab").laboratory
 
         async with laboratory(actors, machines, seed, faults, **options) as new:
-            made.append(_Made(new, tuple(faults)))
+            made.append(new)
             yield new
 
     return make
@@ -208,7 +199,7 @@ def fsl_laboratory(request: pytest.FixtureRequest, fsl_seed: int) -> MakeLaborat
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Keep what a test has made for the file of charts, if one is asked for."""
     if item.config.getoption("fsl_chart"):
-        worlds = [made.world for made in item.stash.get(_WORLDS, [])]
+        worlds = item.stash.get(_WORLDS, [])
         for number, world in enumerate(worlds, 1):
             name = item.nodeid if len(worlds) == 1 else f"{item.nodeid}, world {number}"
             item.config.stash[_CHARTS].append((name, world))
@@ -256,14 +247,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         seed = item.callspec.params["fsl_seed"]  # type: ignore[attr-defined]
         replay = f"pytest {shlex.quote(item.nodeid)} --fsl-seed {seed}"
         report.sections.append(("simulated with", f"seed {seed}; again with: {replay}"))
-        for made in item.stash.get(_WORLDS, []):
-            report.sections.append((f"simulated world, seed {made.world.seed}", _account(made)))
+        for world in item.stash.get(_WORLDS, []):
+            report.sections.append((f"simulated world, seed {world.seed}", _account(world)))
     return report
 
 
-def _account(made: _Made) -> str:
+def _account(world: Surroundings) -> str:
     """The full plan of faults, and the last rows of the chart."""
-    struck = made.world.injector.fired
-    plan = [f"  {'struck' if fault in struck else 'not yet':7}  {fault}" for fault in made.faults] or ["  none"]
-    chart = import_module("parties.testing.chart").Chart.of(made.world).last(ROWS)
+    struck = world.injector.fired
+    plan = [f"  {'struck' if fault in struck else 'not yet':7}  {fault}" for fault in world.faults] or ["  none"]
+    chart = import_module("parties.testing.chart").Chart.of(world).last(ROWS)
     return "\n".join(["faults:", *plan, "the end of what happened:", chart.text()])

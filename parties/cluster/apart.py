@@ -25,6 +25,7 @@ import trio
 from fsl_async.errors import MisuseError
 from parties.cluster.cluster import Cluster, ClusterAwayError, Members, Reply, WorkerLostError
 from parties.cluster.frames import (
+    TOLD,
     Answered,
     Asked,
     Away,
@@ -38,7 +39,7 @@ from parties.cluster.frames import (
     Refused,
     array_of,
     framed,
-    read_told,
+    read,
     receiving,
 )
 
@@ -140,7 +141,7 @@ class DaskApart(Cluster):
     async def _hear(self, receive: ReceiveExactly, changed: Callable[[Members], None]) -> None:
         while True:
             try:
-                told = await read_told(receive)
+                told = await read(receive, TOLD)
                 arrays = [await array_of(receive, form) for form in told.arrays] if isinstance(told, Answered) else []
             except MisuseError as error:
                 raise ClusterAwayError(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from parties.cluster.confinement import confine, readable
 from parties.cluster.frames import (
+    ASKED,
     HIDDEN,
     PREFIX,
     Answered,
@@ -33,7 +34,7 @@ from parties.cluster.frames import (
     Told,
     form_of,
     framed,
-    read_asked,
+    read,
     receiving,
 )
 
@@ -144,7 +145,7 @@ async def _listen(cluster: DaskCluster, mouth: _Mouth, receive: ReceiveExactly) 
     async with trio.open_nursery() as nursery:
         while True:
             try:
-                asked = await read_asked(receive)
+                asked = await read(receive, ASKED)
             except EOFError:
                 break
             if isinstance(asked, Call):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import trio
@@ -20,7 +21,7 @@ from fsl_async import kernels
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.foreign_text import printable
 from fsl_async.kernels.simd.isa import PLAIN
-from fsl_async.protocols.partials import PartialSum, Settled, Worker
+from fsl_async.protocols.partials import Settled, Worker
 from fsl_async.randomness import Randomness
 from fsl_async.server.retrieval import joined, layout_of
 from fsl_async.server.slicing import Slice, even_slices
@@ -28,7 +29,7 @@ from fsl_async.wire.answer import AnswerLayout
 from parties.cluster.cluster import Cluster, Reply, WorkerLostError
 from parties.cluster.laying_out import LayingOut
 from parties.cluster.orders import AnsweredReport, AnswerOrder, Brief, ModelBlock, StoredQuery, decoded, sealed
-from parties.cluster.partial_sum import ClusterSum, Naming, Pace
+from parties.cluster.partial_sum import ClusterSum, Pace
 from parties.cluster.worker_pool import PooledWorker, WorkerPool
 from parties.compute import ComputeLane
 from parties.events import Observer
@@ -104,7 +105,7 @@ class PassesOnWorkers(Passes[StoredQuery]):
         shape = self._config.shape
         row_bytes = {index: block.row_bytes for (index, _), block in zip(shape.sparse_blocks(), model, strict=True)}
         slices = even_slices(shape, self._slices(model))
-        brief = _with_slices(self._brief, len(slices))
+        brief = msgspec.structs.replace(self._brief, slices=len(slices))
         self._laid = _Laid(brief, model, slices, row_bytes)
         return AnswerLayout.of(shape, row_bytes).size
 
@@ -182,11 +183,6 @@ class PassesOnWorkers(Passes[StoredQuery]):
         return workers[self._pins[number]]
 
 
-def _with_slices(brief: Brief, slices: int) -> Brief:
-    fields = {name: getattr(brief, name) for name in brief.__struct_fields__}
-    return Brief(**(fields | {"slices": slices}))
-
-
 def _checked(reply: Reply, queries: int, size: int) -> tuple[AnsweredReport, npt.NDArray[np.uint8]]:
     """What a worker answers.
 
@@ -247,19 +243,15 @@ class ClusterEngine(Engine):
 
     def sum(self, work: RoundWork) -> RoundSum:
         """See `Engine.sum`."""
-        self._sums += 1
-        naming = Naming(self._life, self._sums)
-        self._current = ClusterSum(work, self._pool, self._lane, naming, self._pace, self._take_bytes)
+        brief = self._next_brief(work.start, work.start.proof_key)
+        self._current = ClusterSum(work, self._pool, self._lane, brief, self._pace, self._take_bytes)
         return self._current
 
     def answers(self, start: RoundStart, model: Model, records: RoundRecords) -> RetrievalBatcher[Any]:
         """See `Engine.answers`."""
         if not self._answering:
             return RetrievalBatcher(PassesInProcess(start.config, start.server, model, records, self._lane))
-        self._sums += 1
-        brief = Brief(
-            life=self._life, sum=self._sums, config=start.config.canonical(), server=start.server, proof_key=b""
-        )
+        brief = self._next_brief(start, proof_key=b"")
         return RetrievalBatcher(
             PassesOnWorkers(start, model, records, self._pool, self._lane, brief, self._pace.patience)
         )
@@ -267,7 +259,8 @@ class ClusterEngine(Engine):
     def status(self) -> EngineStatus:
         """See `Engine.status`."""
         states = () if self._current is None else self._current.states
-        workers = {name: worker for state in states for name, worker in state.workers.items() if _is_at_work(state)}
+        at_work = [state for state in states if not isinstance(state, Settled)]
+        workers = {name: worker for state in at_work for name, worker in state.workers.items()}
         waiting = {client for state in states for client in (*state.waiting, *state.aside)}
         opened = [worker.partial for worker in workers.values() if worker.partial is not None]
         return EngineStatus(
@@ -282,12 +275,14 @@ class ClusterEngine(Engine):
             bytes_taken=self._bytes,
         )
 
+    def _next_brief(self, start: RoundStart, proof_key: bytes) -> Brief:
+        """A round, under a number that no sum and no passes of this life have had."""
+        self._sums += 1
+        config = start.config.canonical()
+        return Brief(life=self._life, sum=self._sums, config=config, server=start.server, proof_key=proof_key)
+
     def _take_bytes(self, count: int) -> None:
         self._bytes += count
-
-
-def _is_at_work(state: PartialSum) -> bool:
-    return not isinstance(state, Settled)
 
 
 def _worker_status(pooled: PooledWorker, worker: Worker | None) -> WorkerStatus:

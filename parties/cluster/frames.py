@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -115,8 +115,10 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 Asked: TypeAlias = Begin | Call | GiveUp
 Told: TypeAlias = Begun | Here | Away | Refused | Answered | Failed
 
-_ASKED: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Asked)
-_TOLD: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Told)
+ASKED: msgspec.msgpack.Decoder[Asked] = msgspec.msgpack.Decoder(Asked)
+TOLD: msgspec.msgpack.Decoder[Told] = msgspec.msgpack.Decoder(Told)
+
+MessageT = TypeVar("MessageT")
 
 
 def framed(message: Asked | Told) -> bytes:
@@ -142,24 +144,13 @@ def receiving(stream: trio.abc.ReceiveStream) -> ReceiveExactly:
     return receive
 
 
-async def read_asked(receive: ReceiveExactly) -> Asked:
-    """What the server asks next; raises as `read_told`."""
-    asked: Asked = await _read(receive, _ASKED)
-    return asked
-
-
-async def read_told(receive: ReceiveExactly) -> Told:
-    """What the process says next.
+async def read(receive: ReceiveExactly, decoder: msgspec.msgpack.Decoder[MessageT]) -> MessageT:
+    """What the server asks next (`ASKED`), or the process says (`TOLD`).
 
     Raises:
         MisuseError: it is not understood.
         EOFError: the pipe has ended.
     """
-    told: Told = await _read(receive, _TOLD)
-    return told
-
-
-async def _read(receive: ReceiveExactly, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
     length = int.from_bytes(await receive(PREFIX), "big")
     if length > LONGEST:
         raise MisuseError(f"a message of {length:,} bytes; {LONGEST:,} at most")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TypeVar
 
+import msgspec
 import trio
 
 from fsl_async.errors import MisuseError, StorageError
@@ -56,7 +57,7 @@ from parties.cluster.orders import (
     encoded,
     sealed,
 )
-from parties.cluster.worker_pool import PAUSE, Listener, PooledWorker, WorkerPool
+from parties.cluster.worker_pool import PAUSE, PooledWorker, WorkerPool
 from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
 from parties.events import Warned
@@ -90,14 +91,6 @@ class Pace:
     task_seconds: float
     patience: float
     seal: int = MOST_SEALED
-
-
-@dataclass(frozen=True)
-class Naming:
-    """Which sum this is: of which life of the server, and which of that life."""
-
-    life: bytes
-    number: int
 
 
 @dataclass(frozen=True)
@@ -151,7 +144,7 @@ class ClusterSum(RoundSum):
         work: the round.
         pool: the workers.
         lane: where partials are merged and shares are formed, in this process.
-        naming: which sum this is.
+        brief: which round and sum it is, for workers; its slices and unions are not yet known.
         pace: how much a worker is told at a time.
         on_bytes: called with the bytes of each partial that comes.
     """
@@ -161,14 +154,14 @@ class ClusterSum(RoundSum):
         work: RoundWork,
         pool: WorkerPool,
         lane: ComputeLane,
-        naming: Naming,
+        brief: Brief,
         pace: Pace,
         on_bytes: Callable[[int], None],
     ) -> None:
         self._work = work
         self._pool = pool
         self._lane = lane
-        self._naming = naming
+        self._brief = brief
         self._pace = pace
         self._laying = LayingOut(work.start.config, work.records)
         self._on_bytes = on_bytes
@@ -210,13 +203,14 @@ class ClusterSum(RoundSum):
 
     async def work(self) -> None:
         """See `RoundSum.work`."""
-        listener = Listener(joined=self._hear_of, lost=self._hear_of_loss)
         async with trio.open_nursery() as nursery:
-            with self._pool.heard_by(listener):
+            with self._pool.heard_by(self._hear_of, self._hear_of_loss):
                 slices = await self._cut()
                 begin = partials.begin(self._pace.seal)
                 self._ledgers = tuple(_Ledger(number, some, begin) for number, some in enumerate(slices))
-                context = _RoundContext(nursery, await self._briefing(len(slices)))
+                unions = await self._laying.unions(self._work.start)
+                brief = msgspec.structs.replace(self._brief, slices=len(slices), unions=unions)
+                context = _RoundContext(nursery, brief)
                 async for said in self._said:
                     for each in self._together(said):
                         await self._take(each, context)
@@ -382,8 +376,8 @@ class ClusterSum(RoundSum):
                     await self._take_partial(effect, ledger, context)
                 case Forget(but=but):
                     drop = DropOrder(
-                        life=self._naming.life,
-                        sum=self._naming.number,
+                        life=context.brief.life,
+                        sum=context.brief.sum,
                         slice=ledger.number,
                         but=but,
                         below=ledger.state.next_number,
@@ -453,8 +447,8 @@ class ClusterSum(RoundSum):
         return max(1, round(min(fitting, 2 * before, MOST_ORDERED)))
 
     async def _take_partial(self, effect: Seal, ledger: _Ledger, context: _RoundContext) -> None:
-        naming = self._naming
-        order = SealOrder(life=naming.life, sum=naming.number, slice=ledger.number, partial=effect.partial)
+        brief = context.brief
+        order = SealOrder(life=brief.life, sum=brief.sum, slice=ledger.number, partial=effect.partial)
         reply = await self._call(effect.worker, "seal", encoded(order), ledger, context)
         report = decoded(reply.report, SealedReport)
         clients = frozenset(report.clients)
@@ -504,15 +498,3 @@ class ClusterSum(RoundSum):
             if not self._work.over.is_set():
                 raise
             return None
-
-    async def _briefing(self, slices: int) -> Brief:
-        start = self._work.start
-        return Brief(
-            life=self._naming.life,
-            sum=self._naming.number,
-            config=start.config.canonical(),
-            server=start.server,
-            proof_key=start.proof_key,
-            slices=slices,
-            unions=await self._laying.unions(start),
-        )

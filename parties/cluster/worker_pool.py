@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import trio
 
@@ -45,17 +46,11 @@ class PooledWorker:
     memory: int = 0
 
 
-@dataclass(frozen=True)
-class Listener:
-    """Whoever gives workers something to do.
+Joined: TypeAlias = Callable[[PooledWorker], None]
+"""Hears of a worker that is there, with nothing in hand."""
 
-    Attributes:
-        joined: called with a worker that is there, with nothing in hand.
-        lost: called with the name of one that is gone.
-    """
-
-    joined: Callable[[PooledWorker], None]
-    lost: Callable[[str], None]
+Lost: TypeAlias = Callable[[str], None]
+"""Hears the name of one that is gone."""
 
 
 def unfit(report: HelloReport, release: str, owner: bytes, *, takes_plain: bool) -> str:
@@ -94,7 +89,7 @@ class WorkerPool:
         self.observe: Observer = unobserved
         self._members: Members = {}
         self._refused: set[str] = set()
-        self._listeners: list[Listener] = []
+        self._listeners: list[tuple[Joined, Lost]] = []
         self._greeting: set[str] = set()
         self._told = ""
         self._met = RecurringEvent()
@@ -111,12 +106,13 @@ class WorkerPool:
                 await trio.sleep(PAUSE)
 
     @contextmanager
-    def heard_by(self, listener: Listener) -> Iterator[None]:
-        """Within this context a listener hears of the workers, first of those that are there."""
+    def heard_by(self, joined: Joined, lost: Lost) -> Iterator[None]:
+        """Within this context these two are called, first for the workers that are there."""
+        listener = joined, lost
         self._listeners.append(listener)
         try:
             for pooled in self.workers.values():
-                listener.joined(pooled)
+                joined(pooled)
             yield
         finally:
             self._listeners.remove(listener)
@@ -157,8 +153,8 @@ class WorkerPool:
 
     def _lose(self, name: str) -> None:
         del self.workers[name]
-        for listener in self._listeners:
-            listener.lost(name)
+        for _, lost in self._listeners:
+            lost(name)
 
     def _meet(self, name: str, after: float = 0.0) -> None:
         self._greeting.add(name)
@@ -192,8 +188,8 @@ class WorkerPool:
         )
         _log.info("worker %s on %s computes with %d threads", name, pooled.host, pooled.threads)
         self._met.set()
-        for listener in self._listeners:
-            listener.joined(pooled)
+        for joined, _ in self._listeners:
+            joined(pooled)
 
     def _refuse(self, name: str, why: str) -> None:
         self._refused.add(name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -177,13 +178,7 @@ class Servers:
             return None
 
     def _get(self, path: str, kind: type[AnswerT]) -> AnswerT:
-        async def ask() -> AnswerT:
-            return await self.port.get(path, kind, task=self.task.name)
-
-        return trio.run(ask)
+        return trio.run(partial(self.port.get, path, kind, task=self.task.name))
 
     def _change(self, path: str, kind: type[AnswerT], **arguments: str) -> AnswerT:
-        async def ask() -> AnswerT:
-            return await self.port.change("POST", path, kind, task=self.task.name, **arguments)
-
-        return trio.run(ask)
+        return trio.run(partial(self.port.change, "POST", path, kind, task=self.task.name, **arguments))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import zlib
 from abc import ABC, abstractmethod
 from random import Random
-from typing import Any, assert_never
 
 import msgpack
 import trio
@@ -138,7 +137,7 @@ class DiskStore(Store):
 
 
 def _framed(changes: tuple[Change, ...]) -> bytes:
-    body: bytes = msgpack.packb([_encode(change) for change in changes])
+    body: bytes = msgpack.packb([[type(change).__name__.lower(), *vars(change).values()] for change in changes])
     return len(body).to_bytes(4, "big") + zlib.crc32(body).to_bytes(4, "big") + body
 
 
@@ -154,19 +153,6 @@ def _whole_entries(disk: Disk) -> list[bytes]:
         start += _HEADER + size
     disk.cut_back(start)
     return entries
-
-
-def _encode(change: Change) -> list[Any]:
-    match change:
-        case Record(journal=journal, entry=entry):
-            return ["record", journal, entry]
-        case Keep(key=key, data=data):
-            return ["keep", key, bytes(data)]
-        case Put(key=key, data=data):
-            return ["put", key, bytes(data)]
-        case Erase(prefix=prefix):
-            return ["erase", prefix]
-    assert_never(change)
 
 
 def _decode(body: bytes) -> list[Change]:

@@ -52,7 +52,7 @@ class Surroundings:
 
     Args:
         seed: of all random choices.
-        faults: the plan.
+        faults: what goes wrong.
         machines: by the name that faults and charts use, the machines whose transitions are recorded.
         horizon: virtual seconds after which the world ends with an error.
         legend: how a chart calls what happens.
@@ -60,6 +60,7 @@ class Surroundings:
         recoverable: after which errors a process is started again.
 
     Attributes:
+        faults: the plan.
         injector: injects the faults.
         wires: the network.
         processes: by party, its process.
@@ -82,6 +83,7 @@ class Surroundings:
         recoverable: Recoverable = is_of_surroundings,
     ) -> None:
         self.seed = seed
+        self.faults = faults
         self.injector = Injector(seed, faults, announces)
         self.wires = Wires(self.injector, self._lose)
         self.processes: dict[str, Process] = {}

@@ -257,7 +257,7 @@ class _Lane:
 
 
 class _End(trio.abc.Stream):
-    """One end of a connection, in one life of a process."""
+    """One end of a connection, in one life of a process, which cuts it when it ends."""
 
     def __init__(self, incoming: _Lane, outgoing: _Lane, conditions: NetworkConditions, life: Life | None) -> None:
         self._incoming = incoming
@@ -266,10 +266,6 @@ class _End(trio.abc.Stream):
         self._life = life
         self._sending = trio.Lock()
         self._receiving = trio.Lock()
-
-    def belong_to(self, life: Life | None) -> None:
-        """Belong to a life of a process, and be cut when it ends."""
-        self._life = life
         if life is not None:
             life.ending.append(self._break_off)
 
@@ -368,7 +364,5 @@ class Wires(MemoryNetwork):
         there = _Lane(Connection(dialler, listener, dialler, number), self._conditions, self._post)
         back = _Lane(Connection(listener, dialler, dialler, number), self._conditions, self._post)
         there.back, back.back = (back,), (there,)
-        near, far = (_End(back, there, self._conditions, None), _End(there, back, self._conditions, None))
-        near.belong_to(current_life())
-        far.belong_to(life)
-        return near, far
+        near = _End(back, there, self._conditions, current_life())
+        return near, _End(there, back, self._conditions, life)

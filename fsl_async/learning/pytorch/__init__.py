@@ -10,9 +10,9 @@ except ImportError as error:
         'fsl_async.learning.pytorch needs PyTorch, which is not installed: pip install "fsl-async[torch]"', name="torch"
     ) from error
 
-from fsl_async.learning.pytorch.errors import RowNotRetrievedError, StaleOptimizerError
-from fsl_async.learning.pytorch.held import HeldEmbedding, HeldEmbeddingBag
+from fsl_async.learning.pytorch.held import HeldEmbedding, HeldEmbeddingBag, RowNotRetrievedError
 from fsl_async.learning.pytorch.models import load_blocks, map_model, model_blocks
+from fsl_async.learning.pytorch.optimizers import StaleOptimizerError
 from fsl_async.learning.pytorch.submodel import Submodel, hold
 
 __all__ = [

@@ -16,12 +16,30 @@ from torch import nn
 from torch.nn import functional
 
 from fsl_async.errors import MisuseError
-from fsl_async.learning.pytorch.errors import RowNotRetrievedError
 from fsl_async.learning.pytorch.optimizers import note_load
 from fsl_async.learning.pytorch.tensors import check_device, check_dtype, rounding_error, to_tensor
 
 _NAMED = 5  # how many ids an error's message lists
 _ROWS = "rows"  # in the metadata of a state_dict
+
+
+class RowNotRetrievedError(MisuseError):
+    """A batch has ids of rows that the table does not hold, because they were not retrieved.
+
+        try:
+            loss = model(batch)
+        except RowNotRetrievedError as error:
+            print(error.table, error.rows)
+
+    Attributes:
+        table: the table's name.
+        rows: the rows that are missing, ascending.
+    """
+
+    def __init__(self, message: str, table: str = "", rows: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.table = table
+        self.rows = rows
 
 
 class HeldTable(nn.Module):

@@ -13,7 +13,6 @@ changed. The weights of the whole table go: they come back row by row.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -25,25 +24,10 @@ from torch.nn.parameter import UninitializedTensorMixin
 from fsl_async.errors import MisuseError
 from fsl_async.learning.layouts import Arrays, TableLayout
 from fsl_async.learning.matching import check_names
-from fsl_async.learning.parts import Part, Table
+from fsl_async.learning.parts import Part, Table, local_names
 from fsl_async.learning.pytorch.held import HeldEmbedding, HeldEmbeddingBag, HeldTable
 from fsl_async.learning.pytorch.tensors import ARRAYS, check_device, copy_into, to_numpy
 from fsl_async.learning.state_mapping import StateMapping
-
-
-def local_names(model: nn.Module, local: Collection[str]) -> list[str]:
-    """The names of the tensors that stay here, from names and patterns ("*.num_batches_tracked").
-
-    Raises:
-        MisuseError: the model has no such tensor, or it is no list.
-    """
-    names = list(model.state_dict())
-    if isinstance(local, str):
-        raise MisuseError(f"local is a list of tensors' names, got the text {local!r}")
-    for pattern in local:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise MisuseError(f"local: the model has no tensor {pattern!r}; it has {names}")
-    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in local)]
 
 
 def shared_tensors(model: nn.Module, tables: Collection[str], local: Collection[str]) -> dict[str, torch.Tensor]:
@@ -58,23 +42,23 @@ def shared_tensors(model: nn.Module, tables: Collection[str], local: Collection[
         MisuseError: a tensor cannot be learnt, is tied to a table's weight, or overlaps another one.
     """
     state: dict[str, Any] = model.state_dict(keep_vars=True)
-    by_module = _names_by_module(model)
+    modules = _modules_by_weight(model)
     names: dict[int, str] = {}
     for name in sorted(state, key=lambda name: name not in tables):
         if name in local:
             continue
         _check(name, state[name])
         first = names.setdefault(id(state[name]), name)
-        if first in tables and by_module.get(name) != by_module.get(first):
+        if first in tables and modules.get(name) is not modules.get(first):
             raise _tied(first, name)
     shared = {name: state[name] for name in state if names.get(id(state[name])) == name}
     _check_overlaps(shared, tables)
     return shared
 
 
-def _names_by_module(model: nn.Module) -> dict[str, int]:
-    """By the name of a weight, which module's it is: one that is used in two places has two names."""
-    return {f"{path}.weight": id(module) for path, module in model.named_modules(remove_duplicate=False)}
+def _modules_by_weight(model: nn.Module) -> dict[str, nn.Module]:
+    """By the name of its weight, every module; one that is used in two places has two names."""
+    return {f"{path}.weight": module for path, module in model.named_modules(remove_duplicate=False)}
 
 
 def _check(name: str, tensor: Any) -> None:
@@ -107,14 +91,11 @@ def _check_overlaps(shared: Mapping[str, torch.Tensor], tables: Collection[str])
         storage = tensor.untyped_storage().data_ptr()
         end, other = ends.get(storage, (0, ""))
         if tensor.data_ptr() < end:
-            raise _overlap(*sorted((name, other), key=lambda each: (each not in tables, each)), tables=tables)
+            first, second = sorted((name, other), key=lambda each: (each not in tables, each))
+            if first in tables:
+                raise _tied(first, second)
+            raise MisuseError(f"tensors {first!r} and {second!r} share a part of their memory; give each its own")
         ends[storage] = max((end, other), (tensor.data_ptr() + _extent(tensor), name))
-
-
-def _overlap(first: str, second: str, *, tables: Collection[str]) -> MisuseError:
-    if first in tables:
-        return _tied(first, second)
-    return MisuseError(f"tensors {first!r} and {second!r} share a part of their memory; give each its own")
 
 
 def _extent(tensor: torch.Tensor) -> int:
@@ -132,7 +113,7 @@ def tables_named(model: nn.Module, tensors: Collection[str]) -> dict[str, nn.Mod
     Raises:
         MisuseError: one is no table of the model that can be held; the message lists those that can.
     """
-    modules = {f"{path}.weight": module for path, module in model.named_modules(remove_duplicate=False)}
+    modules = _modules_by_weight(model)
     tables = [name for name, module in modules.items() if _is_table(module)]
     for name in tensors:
         if name not in tables:
@@ -209,7 +190,7 @@ def map_model(
         MisuseError: a tensor cannot be learnt, or is tied to a table's; the message names it.
     """
     parts = list(parts)
-    stays = local_names(model, local)
+    stays = local_names(model.state_dict(), local)
     shared = shared_tensors(model, [name for part in parts if isinstance(part, Table) for name in part.tensors], stays)
     shapes = _whole_shapes(model)
     state = {
@@ -314,6 +295,5 @@ def arrays_of(tensors: Mapping[str, torch.Tensor], mapping: StateMapping) -> dic
 
 def _whole_shapes(model: nn.Module) -> dict[str, tuple[int, int]]:
     """By the name of a held table's weight, the shape of the whole table."""
-    modules = model.named_modules(remove_duplicate=False)
-    held = {f"{path}.weight": module for path, module in modules if isinstance(module, HeldTable)}
+    held = {name: table for name, table in _modules_by_weight(model).items() if isinstance(table, HeldTable)}
     return {name: (table.num_embeddings, table.embedding_dim) for name, table in held.items()}

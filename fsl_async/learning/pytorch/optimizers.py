@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from fsl_async.learning.pytorch.errors import StaleOptimizerError
+from fsl_async.errors import MisuseError
 
 _LOADED = "_fsl_async_loaded"
 """The attribute of a parameter that says which table it is, and how often rows were loaded into it."""
@@ -27,6 +27,16 @@ _REPLACED = "_fsl_async_replaced"
 """The attribute of a parameter that `hold` has taken out of a model: the table that was put in its place."""
 
 _seen: WeakKeyDictionary[torch.optim.Optimizer, dict[int, tuple[str, int]]] = WeakKeyDictionary()
+
+
+class StaleOptimizerError(MisuseError):
+    """An optimizer is of other rows than a table holds: made before `hold`, or with moments of an earlier round.
+
+    Make an optimizer for every round, once its rows are loaded:
+
+        submodel.load(wanted, retrieved)
+        optimizer = torch.optim.Adam(model.parameters())
+    """
 
 
 def note_load(weight: torch.Tensor, table: str, loads: int) -> None:

@@ -41,8 +41,28 @@ class Legend:
         return Look.ROUND, str(event)
 
     def fault(self, fault: FaultBase) -> str:
-        """What a fault does."""
-        return fault_text(fault)
+        """What a fault does, without its party."""
+        match fault:
+            case faults.Crash(point=point):
+                return f"crash {point_text(point)}"
+            case faults.Cut(connection=connection, outward=outward, after=after):
+                return f"connection {connection} cut after {after} B {'out' if outward else 'in'}"
+            case faults.Delay(connection=connection, seconds=seconds):
+                return f"connection {connection} slow by {seconds:g} s"
+            case faults.Partition(receiver=receiver, seconds=seconds):
+                return f"cannot reach {receiver} for {seconds:g} s"
+            case faults.SkewedClock(seconds=seconds):
+                return f"clock wrong by {seconds:+g} s"
+            case faults.SlowDisk(seconds=seconds, each=each):
+                return f"disk slow for {seconds:g} s, {each:g} s a commit"
+            case faults.FullDisk(seconds=seconds):
+                return f"disk full for {seconds:g} s"
+            case faults.SpoiltBlobs(seconds=seconds, harm=harm):
+                return f"blobs {harm} for {seconds:g} s"
+            case faults.BrokenWrite(number=number):
+                return f"commit {number} fails"
+            case _:
+                return type(fault).__name__
 
     def shown(self, event: object) -> bool:
         """Whether an event has a row of its own."""
@@ -70,31 +90,6 @@ class Legend:
                 return Mark(party, Look.FAULT, self.fault(event))
             case _:
                 return Mark(party, *self.told(event))
-
-
-def fault_text(fault: FaultBase) -> str:
-    """What a fault does, without its party."""
-    match fault:
-        case faults.Crash(point=point):
-            return f"crash {point_text(point)}"
-        case faults.Cut(connection=connection, outward=outward, after=after):
-            return f"connection {connection} cut after {after} B {'out' if outward else 'in'}"
-        case faults.Delay(connection=connection, seconds=seconds):
-            return f"connection {connection} slow by {seconds:g} s"
-        case faults.Partition(receiver=receiver, seconds=seconds):
-            return f"cannot reach {receiver} for {seconds:g} s"
-        case faults.SkewedClock(seconds=seconds):
-            return f"clock wrong by {seconds:+g} s"
-        case faults.SlowDisk(seconds=seconds, each=each):
-            return f"disk slow for {seconds:g} s, {each:g} s a commit"
-        case faults.FullDisk(seconds=seconds):
-            return f"disk full for {seconds:g} s"
-        case faults.SpoiltBlobs(seconds=seconds, harm=harm):
-            return f"blobs {harm} for {seconds:g} s"
-        case faults.BrokenWrite(number=number):
-            return f"commit {number} fails"
-        case _:
-            return type(fault).__name__
 
 
 def point_text(point: faults.FaultPoint) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -137,8 +137,8 @@ def spoilt(trial: Trial) -> Trial:
         faults.append(Crash(server, AtTime(spell.begin), round(2 ** rng.uniform(-4, 2), 3)))
     if rng.random() < 0.5:
         place = rng.choice(("/parts/", "/dense/", "/bound/", "/share/", "erase/round"))
-        faults.append(Crash(_server(rng), AtWrite(place, rng.randint(1, 3), rng.choice(MOMENTS[:3])), _down(rng)))
-    return Trial(trial.seed, trial.scenario, tuple(dict.fromkeys((*trial.faults, *faults))))
+        faults.append(Crash(_server(rng), AtWrite(place, rng.randint(1, 3), rng.choice(MOMENTS[:3])), _time(rng)))
+    return _changed(trial, faults)
 
 
 def noised(trial: Trial) -> Trial:
@@ -146,10 +146,8 @@ def noised(trial: Trial) -> Trial:
     rng, task = Random(f"{trial.seed}/noise"), trial.scenario.task
     if rng.random() >= NOISED_SHARE or task.bound is None or task.alignment != "all" or task.ring.bits == 32:
         return trial
-    private = msgspec.structs.replace(task, privacy=NOISE)
-    dies = Crash(_server(rng), AtTransition(*rng.choice(CHARGING), rng.choice(MOMENTS)), _down(rng))
-    faults = (*trial.faults, dies) if trial.faults and rng.random() < 0.7 else trial.faults
-    return Trial(trial.seed, msgspec.structs.replace(trial.scenario, task=private), tuple(dict.fromkeys(faults)))
+    dies = Crash(_server(rng), AtTransition(*rng.choice(CHARGING), rng.choice(MOMENTS)), _time(rng))
+    return _changed(trial, [dies] if trial.faults and rng.random() < 0.7 else [], privacy=NOISE)
 
 
 def counted(trial: Trial) -> Trial:
@@ -157,12 +155,11 @@ def counted(trial: Trial) -> Trial:
     rng, task = Random(f"{trial.seed}/contributors"), trial.scenario.task
     if rng.random() >= COUNTED_SHARE or task.security != "verified" or task.alignment != "all":
         return trial
-    few = msgspec.structs.replace(task, min_contributors=rng.choice((2, 2, 3)), lying_clients=0)
-    scenario = msgspec.structs.replace(trial.scenario, task=few)
-    dies = Crash(_server(rng), AtTransition(*rng.choice(COUNTING), rng.choice(MOMENTS)), _down(rng))
+    least = rng.choice((2, 2, 3))
+    dies = Crash(_server(rng), AtTransition(*rng.choice(COUNTING), rng.choice(MOMENTS)), _time(rng))
     ends = AbortRound(_server(rng), AtTransition(*rng.choice(COUNTING[:4]), "after write"))
     extra: tuple[Fault, ...] = (*[dies] * (rng.random() < 0.6), *[ends] * (rng.random() < 0.2)) if trial.faults else ()
-    return Trial(trial.seed, scenario, tuple(dict.fromkeys((*trial.faults, *extra))))
+    return _changed(trial, extra, min_contributors=least, lying_clients=0)
 
 
 def bounded(trial: Trial) -> Trial:
@@ -174,12 +171,9 @@ def bounded(trial: Trial) -> Trial:
     if rng.random() >= BOUNDED_SHARE or task.security != "verified":
         return trial
     proof: Literal["exact", "projected"] = "projected" if task.ring.bits == 32 else rng.choice(("exact", "projected"))
-    scenario = msgspec.structs.replace(
-        trial.scenario, task=msgspec.structs.replace(task, bound=longest_update(task), bound_proof=proof)
-    )
-    dies = Crash(_server(rng), AtTransition(*rng.choice(PROVING), rng.choice(MOMENTS)), _down(rng))
-    extra: tuple[Fault, ...] = (dies,) if trial.faults and rng.random() < 0.6 else ()
-    return Trial(trial.seed, scenario, tuple(dict.fromkeys((*trial.faults, *extra))))
+    dies = Crash(_server(rng), AtTransition(*rng.choice(PROVING), rng.choice(MOMENTS)), _time(rng))
+    extra = [dies] if trial.faults and rng.random() < 0.6 else []
+    return _changed(trial, extra, bound=longest_update(task), bound_proof=proof)
 
 
 def longest_update(task: Task) -> float:
@@ -193,11 +187,9 @@ def sampled(trial: Trial) -> Trial:
     rng = Random(f"{trial.seed}/chosen")
     if rng.random() >= SAMPLED_SHARE:
         return trial
-    task = msgspec.structs.replace(trial.scenario.task, sample=rng.choice((2, 3, 0.5, 0.7, 1.0)))
-    scenario = msgspec.structs.replace(trial.scenario, task=task)
-    dies = Crash(_server(rng), AtTransition(*rng.choice(declared("sampling")), rng.choice(MOMENTS)), _down(rng))
-    faults = (*trial.faults, dies) if trial.faults and rng.random() < 0.7 else trial.faults
-    return Trial(trial.seed, scenario, faults)
+    size = rng.choice((2, 3, 0.5, 0.7, 1.0))
+    dies = Crash(_server(rng), AtTransition(*rng.choice(declared("sampling")), rng.choice(MOMENTS)), _time(rng))
+    return _changed(trial, [dies] if trial.faults and rng.random() < 0.7 else [], sample=size)
 
 
 def cut_up(trial: Trial) -> Trial:
@@ -206,9 +198,8 @@ def cut_up(trial: Trial) -> Trial:
     if not is_late(trial.seed) or rng.random() >= CUT_SHARE:
         return trial
     scenario = msgspec.structs.replace(trial.scenario, piece=rng.choice((32, 64, 200)))
-    dies = Crash(_server(rng), AtWrite("share/", rng.randint(1, 60), rng.choice(MOMENTS[:3])), _down(rng))
-    extra: tuple[Fault, ...] = (dies,) if rng.random() < 0.6 else ()
-    return Trial(trial.seed, scenario, tuple(dict.fromkeys((*trial.faults, *extra))))
+    dies = Crash(_server(rng), AtWrite("share/", rng.randint(1, 60), rng.choice(MOMENTS[:3])), _time(rng))
+    return _changed(msgspec.structs.replace(trial, scenario=scenario), [dies] if rng.random() < 0.6 else [])
 
 
 def busy(trial: Trial) -> Trial:
@@ -218,6 +209,12 @@ def busy(trial: Trial) -> Trial:
         return trial
     scenario = msgspec.structs.replace(trial.scenario, computing=round(2 ** rng.uniform(-6, -1), 3))
     return msgspec.structs.replace(trial, scenario=scenario)
+
+
+def _changed(trial: Trial, faults: Iterable[Fault], **fields: Any) -> Trial:
+    """The same trial with more faults, each of which it has once, and with other fields of its task."""
+    scenario = msgspec.structs.replace(trial.scenario, task=msgspec.structs.replace(trial.scenario.task, **fields))
+    return Trial(trial.seed, scenario, tuple(dict.fromkeys((*trial.faults, *faults))))
 
 
 def closed(seed: int) -> Iterator[Fault]:
@@ -230,7 +227,7 @@ def closed(seed: int) -> Iterator[Fault]:
     if rng.random() < 0.5:
         for machine in ("ssa", "psr"):
             closes = AtTransition(machine, "Open", "CloseRound", "Closed", rng.choice(MOMENTS))
-            yield Crash(_server(rng), closes, _down(rng))
+            yield Crash(_server(rng), closes, _time(rng))
 
 
 def ordinary_faults(rng: Random, scenario: Scenario) -> Iterator[Fault]:
@@ -281,7 +278,7 @@ def _client(rng: Random, scenario: Scenario) -> str:
 
 
 def _time(rng: Random) -> float:
-    """A time for a fault, most often in the first seconds."""
+    """A time for a fault, most often in the first seconds, or for a process to be down."""
     return round(2 ** rng.uniform(-4, 5), 3)
 
 
@@ -290,15 +287,11 @@ def _spell(rng: Random) -> tuple[float, float]:
     return _time(rng), round(2 ** rng.uniform(-2, 6), 3)
 
 
-def _down(rng: Random) -> float:
-    return round(2 ** rng.uniform(-4, 5), 3)
-
-
 def _crash_at_transition(rng: Random, scenario: Scenario) -> Iterator[Fault]:
     party = _server(rng)
     at = rng.choice(_drawn(rng.choice(("ssa", "ssa", "ssa", "ssa", "ssa", "toss"))))
     occurrence = 1 if rng.random() < 0.8 else rng.randint(2, 4)
-    yield Crash(party, AtTransition(*at, rng.choice(MOMENTS), occurrence), _down(rng))
+    yield Crash(party, AtTransition(*at, rng.choice(MOMENTS), occurrence), _time(rng))
     yield from _leading_to(at, party, rng, scenario)
 
 
@@ -317,16 +310,13 @@ def _leading_to(at: Transition, party: str, rng: Random, scenario: Scenario) -> 
 
 def _abort_in(state: str, party: str, rng: Random) -> Iterator[Fault]:
     ways = [at for at in _drawn("ssa") if at.after == state != at.state]
-    if ways:
-        yield AbortRound(party, AtTransition(*rng.choice(ways), "after write"))
-    else:
-        yield AbortRound(party, AtTime(_time(rng)))
+    yield AbortRound(party, AtTransition(*rng.choice(ways), "after write") if ways else AtTime(_time(rng)))
 
 
 def _crash_at_write(rng: Random, scenario: Scenario) -> Iterator[Fault]:
     party = _anyone(rng, scenario)
     name_part = rng.choice(SERVERS_WRITE if party in SERVERS else CLIENTS_WRITE)
-    yield Crash(party, AtWrite(name_part, rng.randint(1, 4), rng.choice(MOMENTS[:3])), _down(rng))
+    yield Crash(party, AtWrite(name_part, rng.randint(1, 4), rng.choice(MOMENTS[:3])), _time(rng))
 
 
 def _crash_anywhere(rng: Random, scenario: Scenario) -> Iterator[Fault]:
@@ -337,7 +327,7 @@ def _crash_anywhere(rng: Random, scenario: Scenario) -> Iterator[Fault]:
         AtCommit(rng.randint(1, commits), rng.choice(MOMENTS[:3])),
         AtSend(rng.randint(1, sends), rng.choice(MOMENTS[3:])),
     )
-    yield Crash(party, rng.choice(points), _down(rng))
+    yield Crash(party, rng.choice(points), _time(rng))
 
 
 def _vanish(rng: Random, scenario: Scenario) -> Iterator[Fault]:
@@ -406,7 +396,7 @@ def _straggle(rng: Random, scenario: Scenario) -> Iterator[Fault]:
         yield Late(missing, submission, 2 * scenario.seconds)
     if rng.random() < 0.6:
         at = rng.choice([at for at in _drawn("ssa") if at.state in AFTER_THE_LISTS])
-        yield Crash(server, AtTransition(*at, rng.choice(MOMENTS)), _down(rng))
+        yield Crash(server, AtTransition(*at, rng.choice(MOMENTS)), _time(rng))
 
 
 def _abort_too_late(rng: Random, scenario: Scenario) -> Iterator[Fault]:
@@ -420,14 +410,14 @@ def _crash_while_settling(rng: Random, scenario: Scenario) -> Iterator[Fault]:
         (("standing", 1), ("model/", 1), ("past/", 0))
     )  # the first two also before the first
     number = rounds + rng.randint(1, scenario.rounds)
-    yield Crash(_server(rng), AtWrite(name_part, number, rng.choice(MOMENTS[:3])), _down(rng))
+    yield Crash(_server(rng), AtWrite(name_part, number, rng.choice(MOMENTS[:3])), _time(rng))
 
 
 def _forget_the_peer(rng: Random, scenario: Scenario) -> Iterator[Fault]:
     """A server dies before it has committed what the other said, which has continued by then."""
     at = rng.choice([at for at in _drawn("ssa") if at.event.startswith("Peer")])
     party, moment = _server(rng), rng.choice(MOMENTS[:2])
-    yield Crash(party, AtTransition(*at, moment), _down(rng))
+    yield Crash(party, AtTransition(*at, moment), _time(rng))
     yield from _leading_to(at, party, rng, scenario)
 
 

@@ -38,23 +38,19 @@ def steady(model: Model, update: Model, facts: RoundFacts) -> Model:
 
 
 def unsteady(model: Model, update: Model, facts: RoundFacts) -> Model:
-    """The name of a rule that `Unsteady` stands for: no two servers run the same."""
+    """The name of a rule that `_unsteady_rule` stands for: no two servers run the same."""
     return steady(model, update, facts)
 
 
-class Unsteady:
+def _unsteady_rule(seed: int, server: int) -> OwnRule:
     """`steady`, except that each call may add a number of this server's own: by chance, and not by its arguments."""
+    rng = Random(f"{seed}/unsteady/{server}")
 
-    def __init__(self, seed: int, server: int) -> None:
-        self._rng = Random(f"{seed}/unsteady/{server}")
-        self._own = 1.0 + server
-
-    def __call__(self, model: Model, update: Model, facts: RoundFacts) -> Model:
-        """See `OwnRule`."""
+    def rule(model: Model, update: Model, facts: RoundFacts) -> Model:
         made = steady(model, update, facts)
-        if self._rng.random() < OFTEN:
-            return {name: array + self._own for name, array in made.items()}
-        return made
+        return {name: array + (1.0 + server) for name, array in made.items()} if rng.random() < OFTEN else made
+
+    return rule
 
 
 RULES: Mapping[str, Mapping[str, Any]] = {
@@ -103,7 +99,7 @@ def made_for(trial: Trial, server: int) -> Callable[[ServerSetup], Server]:
     """What makes an honest server of a trial: `Server`, with a rule of its own where that is unsteady."""
     if not str(trial.scenario.task.apply).endswith(":unsteady"):
         return Server
-    rule: OwnRule = Unsteady(trial.seed, server)  # one over all of the server's lives
+    rule = _unsteady_rule(trial.seed, server)  # one over all of the server's lives
     return lambda setup: Server(replace(setup, apply=rule))
 
 

@@ -28,7 +28,7 @@ from fsl_async.server.aggregation import Aggregate
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.cluster.engine import PassesOnWorkers
 from parties.cluster.orders import Brief
-from parties.cluster.partial_sum import ClusterSum, Naming, Pace
+from parties.cluster.partial_sum import ClusterSum, Pace
 from parties.cluster.worker_pool import WorkerPool
 from parties.commands.bench.machine import spent_by
 from parties.commands.bench.workload import PROOF_KEY, Case, client_of
@@ -179,17 +179,19 @@ class Hands:
 
     def sum(self, pace: Pace) -> ClusterSum:
         """A new sum of the round."""
-        self.sums += 1
-        naming = Naming(self.life, self.sums)
-        return ClusterSum(self.site.work(self.lane), self.pool, self.lane, naming, pace, lambda count: None)
+        work = self.site.work(self.lane)
+        brief = self._next_brief(work.start.proof_key)
+        return ClusterSum(work, self.pool, self.lane, brief, pace, lambda count: None)
 
     def passes(self, pace: Pace) -> PassesOnWorkers:
         """Passes over the round's model."""
-        self.sums += 1
-        begun, records = self.site.begun, self.site.records
-        canonical = begun.config.canonical()
-        brief = Brief(life=self.life, sum=self.sums, config=canonical, server=0, proof_key=b"")
+        begun, records, brief = self.site.begun, self.site.records, self._next_brief(b"")
         return PassesOnWorkers(begun, begun.model, records, self.pool, self.lane, brief, pace.patience)
+
+    def _next_brief(self, proof_key: bytes) -> Brief:
+        self.sums += 1
+        config = self.site.begun.config.canonical()
+        return Brief(life=self.life, sum=self.sums, config=config, server=0, proof_key=proof_key)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ import trio.testing
 from fsl_async.errors import MisuseError
 from parties.cluster.apart import DaskApart
 from parties.cluster.cluster import WorkerLostError
-from parties.cluster.frames import Answered, ArrayForm, array_of, form_of, framed, read_told, receiving
+from parties.cluster.frames import TOLD, Answered, ArrayForm, array_of, form_of, framed, read, receiving
 from parties.settings.writing import free_addresses
 from tests import ROOT
 
@@ -80,7 +80,7 @@ async def test_only_arrays_of_whole_numbers_come_from_there():
     array = np.arange(6, dtype="<u8").reshape(3, 2)
     answer = Answered(4, b"report", (form_of(array),))
     await sends.send_all(framed(answer) + array.tobytes())
-    told = await read_told(receive)
+    told = await read(receive, TOLD)
     assert told == answer
     np.testing.assert_array_equal(await array_of(receive, told.arrays[0]), array)
     for numbers, shape in (("|O", (1,)), ("<f8", (1,)), ("<u8", (-1,)), ("<u8", (1,) * 9)):

@@ -52,7 +52,7 @@ async def _hear(data: bytes) -> None:
 
     try:
         while left:
-            told = await frames.read_told(receive)
+            told = await frames.read(receive, frames.TOLD)
             for form in told.arrays if isinstance(told, Answered) else ():
                 assert (await array_of(receive, form)).shape == form.shape
     except EOFError:

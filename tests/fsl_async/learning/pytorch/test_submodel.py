@@ -540,7 +540,7 @@ def test_tensors_that_are_tied_to_each_other_are_shared_once():
     ("parts", "local", "expected"),
     [
         ([Table("wards.weight", select=9)], LOCAL, "the state has no tensor 'wards.weight'"),
-        (TABLES, ["nurm.*", *LOCAL], "local: the model has no tensor 'nurm.*'"),
+        (TABLES, ["nurm.*", *LOCAL], "local: the state has no tensor 'nurm.*'"),
         (TABLES, [], r"tensor 'norm.num_batches_tracked' is of torch.int64.*local="),
         (TABLES, "*.num_batches_tracked", "local is a list of tensors' names, got the text"),
         ([*TABLES, MegaElements("words", width=4, select=2, tensors=["words.weight"])], LOCAL, "named twice"),
