@@ -11,7 +11,9 @@ measured; nothing here reads a clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
+
+import msgspec
 
 from fsl_async.bin_count import planned
 from fsl_async.costs.message_sizes import folded_bytes
@@ -21,6 +23,9 @@ from fsl_async.union import union_task
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes, forests_of, share_bytes
 
 MEGABYTE = 1e6
+NotNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
+"""As a file of constants is read; what is computed here follows from such numbers."""
+
 MOST_WORKERS: Final = 10_000
 
 SEALED: Final = 256
@@ -51,8 +56,8 @@ class Line:
         megabyte: seconds for each megabyte (10^6 bytes) that the client brings.
     """
 
-    client: float
-    megabyte: float
+    client: NotNegative
+    megabyte: NotNegative
 
     def at(self, size: float) -> float:
         """Seconds for a client that brings so many bytes."""
@@ -108,18 +113,18 @@ class Constants:
     loop: Line
     writer: Line
     bulk: Line
-    submission: float
-    leaf: float
-    plane: float
-    proof: float
-    fold: float
-    conclusion: float
-    ending: float
-    written: float
-    record: float
-    disk: float
-    waiting: float
-    partial: float = 2.0e-9
+    submission: NotNegative
+    leaf: NotNegative
+    plane: NotNegative
+    proof: NotNegative
+    fold: NotNegative
+    conclusion: NotNegative
+    ending: NotNegative
+    written: NotNegative
+    record: NotNegative
+    disk: Annotated[float, msgspec.Meta(gt=0)]
+    waiting: NotNegative
+    partial: NotNegative = 2.0e-9
     retrieval: Retrieval | None = None
 
 

@@ -20,7 +20,6 @@ from fsl_async.errors import MisuseError
 from fsl_async.task import Block, Sparse
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
-Change: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

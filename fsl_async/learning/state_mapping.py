@@ -149,13 +149,10 @@ class StateMapping:
             MisuseError: a block or a local tensor is missing, or of another shape or dtype.
         """
         check_named(model, "a model")
-        missing = [layout.block.name for layout in self.layouts if layout.block.name not in model]
-        if missing:
-            raise MisuseError(
-                f"{self._where(self._layout(missing[0]).block)} is missing; there are {shortened(list(model))}"
-            )
         found: dict[str, npt.NDArray[Any]] = {}
         for layout in self.layouts:
+            if layout.block.name not in model:
+                raise MisuseError(f"{self._where(layout.block)} is missing; there are {shortened(list(model))}")
             if np.shape(model[layout.block.name]) != layout.block.shape:
                 raise MisuseError(
                     f"{self._where(layout.block)} has shape {np.shape(model[layout.block.name])}, and in the mapping "
@@ -238,9 +235,8 @@ class StateMapping:
             raise MisuseError(f"the mapping counts {'' if examples is None else 'no '}examples: {told}")
         if self.examples is None or examples is None:
             return update
-        if isinstance(examples, bool) or not isinstance(examples, int | float | np.integer | np.floating):
-            raise MisuseError(f"examples: a number of at least 0 expected, got {examples!r}")
-        if not 0 <= examples < math.inf:
+        is_number = isinstance(examples, int | float | np.integer | np.floating) and not isinstance(examples, bool)
+        if not is_number or not 0 <= examples < math.inf:
             raise MisuseError(f"examples: a number of at least 0 expected, got {examples!r}")
         return weighted(update, float(examples)) | {self.examples: np.array([examples], dtype=np.float64)}
 

@@ -51,7 +51,6 @@ def bench(
 
         calibrate_into(calibrate, report)
     elif task is not None:
-        from parties.commands.bench.host import LINK, NETWORK, Asked, say_what_this_host_does
+        from parties.commands.bench.host import say_what_this_host_does
 
-        bandwidths = NETWORK if network is None else network, LINK if link is None else link
-        say_what_this_host_does(Asked(task, constants, *bandwidths), report)
+        say_what_this_host_does(task, constants, report, network=network, link=link)

@@ -114,10 +114,11 @@ def plan(
         The file in which `bench --calibrate` has stored what it measured; by default constants of another
         machine.
     """
-    from fsl_async.costs.scaling import HostCapacity, Workers
-    from parties.commands.plan.calibration import measure
+    from fsl_async.costs.scaling import ANOTHER_MACHINE, HostCapacity, Workers
+    from parties.commands.plan.calibration import load_constants, measure
     from parties.commands.plan.plan import typical
-    from parties.commands.plan.run import plan_alone, question_from, read_task, run_plan, run_server_plan, task_from
+    from parties.commands.plan.run import plan_alone, question_from, read_task, report_server, run_plan, task_from
+    from parties.commands.plan.server_plan import plan_server
     from parties.commands.plan.workers_plan import read_workers
 
     described = {
@@ -151,7 +152,7 @@ def plan(
             )
         told = task_from(task, given, clients)
         counted = clients or max(2, told.quorum, min(100, told.max_clients))
-        run_server_plan(
+        planned = plan_server(
             told,
             clients=counted,
             host=HostCapacity(
@@ -160,13 +161,13 @@ def plan(
                 link=1e6 * link,
                 workers=crew(),
             ),
-            constants=constants,
+            constants=ANOTHER_MACHINE if constants is None else load_constants(constants),
             dtype=dtype,
             memory=2**30 * (memory or 0),
             disk=2**30 * (disk or 0),
             hourly=hourly,
-            report=report,
         )
+        report_server(planned, report)
         return
     if task is not None and (alone := read_task(task)).protocol != "ssa":
         left = [f"--{field}" for field in given] + ["--paper"] * paper + ["--plot"] * (plot is not None)

@@ -116,66 +116,57 @@ def until(process: subprocess.Popen[bytes], log: Path, pattern: str) -> None:
         time.sleep(0.1)
 
 
-@dataclass(frozen=True)
-class Launch:
-    """One run of an app.
+def launch(app: Path, folder: Path, nodes: int, supernodes: bool, settings: Sequence[str]) -> int:
+    """Run an app once; returns its exit code.
 
-    Attributes:
+    Args:
         app: its folder.
         folder: where the parties' files and logs are.
         nodes: how many nodes there are.
         supernodes: each node is a process; otherwise Flower's simulation calls the app for all of them.
         settings: what is given with `--run-config`.
     """
+    clients = [COORDINATOR, *(f"client-{number}" for number in range(nodes * supernodes))]
+    if not (folder / "task.toml").exists():
+        lay_out(folder, app, clients)
+    link, *addresses = free_addresses(1 + nodes * supernodes)
+    home = folder / "flwr"
+    home.mkdir(exist_ok=True)
+    connection = {"here": {"address": link, "insecure": True}}
+    (home / "config.toml").write_text(to_toml({"superlink": {"default": "here", **connection}}))
+    environment = os.environ | QUIET | {"FLWR_HOME": str(home), "PATH": f"{BIN}:{os.environ['PATH']}"}
+    with ExitStack() as started:
 
-    app: Path
-    folder: Path
-    nodes: int
-    supernodes: bool
-    settings: Sequence[str]
+        def start(name: str, *command: str | Path) -> subprocess.Popen[bytes]:
+            return started.enter_context(running(folder / f"{name}.log", command, folder, environment))
 
-    def __call__(self) -> int:
-        """Run it; returns its exit code."""
-        clients = [COORDINATOR, *(f"client-{number}" for number in range(self.nodes * self.supernodes))]
-        if not (self.folder / "task.toml").exists():
-            lay_out(self.folder, self.app, clients)
-        link, *nodes = free_addresses(1 + self.nodes * self.supernodes)
-        home = self.folder / "flwr"
-        home.mkdir(exist_ok=True)
-        connection = {"here": {"address": link, "insecure": True}}
-        (home / "config.toml").write_text(to_toml({"superlink": {"default": "here", **connection}}))
-        environment = os.environ | QUIET | {"FLWR_HOME": str(home), "PATH": f"{BIN}:{os.environ['PATH']}"}
-        with ExitStack() as started:
+        serving = [start(name, sys.executable, "-m", "parties", "serve", f"{name}.toml") for name in SERVERS]
+        host, port = link.split(":")
+        simulated = () if supernodes else ("--simulation",)
+        words = ("--insecure", "--host", host, "--port", port, *simulated)
+        superlink = start("superlink", BIN / "flower-superlink", *words)
+        until(superlink, folder / "superlink.log", "Uvicorn running")
+        until(serving[0], folder / "s0.log", "round opened|round .*resume")
+        for number, node in enumerate(addresses):
+            host, port = node.split(":")
+            words = ("--insecure", "--superlink", link, "--host", host, "--port", port)
+            start(f"node-{number}", BIN / "flower-supernode", *words, "--node-config", f"partition-id={number}")
+        flwr = Flwr(folder, environment)
+        flwr.said("run", str(app), "here", "--stream", *_config(folder, nodes, supernodes, settings), shown=True)
+        run, status = flwr.ended_run()
+        (folder / "run.log").write_text(flwr.said("log", run, "here", "--show"))
+    if status != "finished:completed":  # the stream may have ended before it was told why
+        print((folder / "run.log").read_text(), f"the run is {status}", sep="\n")
+    return int(status != "finished:completed")
 
-            def start(name: str, *command: str | Path) -> subprocess.Popen[bytes]:
-                return started.enter_context(running(self.folder / f"{name}.log", command, self.folder, environment))
 
-            serving = [start(name, sys.executable, "-m", "parties", "serve", f"{name}.toml") for name in SERVERS]
-            host, port = link.split(":")
-            simulated = () if self.supernodes else ("--simulation",)
-            words = ("--insecure", "--host", host, "--port", port, *simulated)
-            superlink = start("superlink", BIN / "flower-superlink", *words)
-            until(superlink, self.folder / "superlink.log", "Uvicorn running")
-            until(serving[0], self.folder / "s0.log", "round opened|round .*resume")
-            for number, node in enumerate(nodes):
-                host, port = node.split(":")
-                words = ("--insecure", "--superlink", link, "--host", host, "--port", port)
-                start(f"node-{number}", BIN / "flower-supernode", *words, "--node-config", f"partition-id={number}")
-            flwr = Flwr(self.folder, environment)
-            flwr.said("run", str(self.app), "here", "--stream", *self._config(), shown=True)
-            run, status = flwr.ended_run()
-            (self.folder / "run.log").write_text(flwr.said("log", run, "here", "--show"))
-        if status != "finished:completed":  # the stream may have ended before it was told why
-            print((self.folder / "run.log").read_text(), f"the run is {status}", sep="\n")
-        return int(status != "finished:completed")
-
-    def _config(self) -> list[str]:
-        settings, cores = [f"nodes={self.nodes}", *self.settings], os.cpu_count() or 1
-        if self.supernodes:
-            return ["--run-config", " ".join(settings)]
-        simulated = f"num-supernodes={self.nodes} client-resources-num-cpus=1 init-args-num-cpus={cores}"
-        task = f"fsl-task='{self.folder / 'task.toml'}'"
-        return ["--run-config", " ".join([task, *settings]), "--federation-config", simulated]
+def _config(folder: Path, nodes: int, supernodes: bool, settings: Sequence[str]) -> list[str]:
+    given, cores = [f"nodes={nodes}", *settings], os.cpu_count() or 1
+    if supernodes:
+        return ["--run-config", " ".join(given)]
+    simulated = f"num-supernodes={nodes} client-resources-num-cpus=1 init-args-num-cpus={cores}"
+    task = f"fsl-task='{folder / 'task.toml'}'"
+    return ["--run-config", " ".join([task, *given]), "--federation-config", simulated]
 
 
 @dataclass(frozen=True)
@@ -224,7 +215,7 @@ def main() -> int:
         folder = (given.folder or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            return Launch(given.app.resolve(), folder, given.nodes, given.supernodes, given.run_config)()
+            return launch(given.app.resolve(), folder, given.nodes, given.supernodes, given.run_config)
         except MisuseError as error:
             parser.error(str(error))
 

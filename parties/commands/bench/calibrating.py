@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
@@ -26,9 +26,9 @@ from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError
 from fsl_async.server.retrieval import PermutedModel
 from parties.commands.bench.deployed import LARGE, SMALL, Deployed, RoundTaken, Size, take_rounds
-from parties.commands.bench.machine import cores, require_proc, run_all, this_machine
+from parties.commands.bench.machine import cores, processor_seconds, require_proc, this_machine
 from parties.commands.bench.members import name_of
-from parties.commands.bench.workload import Case, add_together, aggregate, client_of
+from parties.commands.bench.workload import Case, add_together, aggregate, answer_together, client_of
 from parties.commands.plan.calibration import save_constants
 from parties.commands.plan.view import aligned
 from parties.commands.report import Report
@@ -66,8 +66,8 @@ def calibrated(progress: Callable[[str], None]) -> Constants:
     return replace(
         alone.with_ending(constants),
         machine=this_machine(),
-        loop=alone.line(_loop),
-        writer=alone.line(_writer),
+        loop=alone.line("loop"),
+        writer=alone.line("writer"),
         retrieval=asking.retrieval_beside(alone, (_answering(SMALL), _answering(LARGE))),
     )
 
@@ -91,12 +91,11 @@ def _constants_table(constants: Constants) -> list[list[str]]:
     """What was measured, beside the other machine's."""
     both = (constants, ANOTHER_MACHINE)
     shown = [[name, *(_shown(name, getattr(each, name)) for each in both)] for name in (*_LINES, *_UNITS)]
-    asking = [[f"retrieval: {name}", *(_asking(each, name) for each in both)] for name in _PARTS]
+    asking = [[f"retrieval: {name}", *(_asking(each, name) for each in both)] for name in _LINES]
     return [["constant", "here", "another machine"], *shown, *asking]
 
 
 _LINES = ("loop", "writer", "bulk")
-_PARTS = ("loop", "writer", "bulk")
 _UNITS = {
     "submission": (1e3, "ms"),
     "leaf": (1e9, "ns"),
@@ -200,36 +199,16 @@ def _through(first: float, at_first: float, second: float, at_second: float) -> 
 # ---- deployments
 
 
-Taken: TypeAlias = Callable[[RoundTaken, int], float]
-"""Seconds of a part of a server until a moment (`RoundTaken`)."""
-
-
-def _loop(taken: RoundTaken, moment: int) -> float:
-    return taken.until(moment).loop
-
-
-def _writer(taken: RoundTaken, moment: int) -> float:
-    return taken.until(moment).writer
-
-
-def _others(taken: RoundTaken, moment: int) -> float:
-    return taken.until(moment).others
+ServerPart: TypeAlias = Literal["loop", "writer", "others"]
+"""Whose seconds of a server's process are told apart (`Spent`)."""
 
 
 def _answering(size: Size) -> float:
     """Processor seconds to answer one retrieval by a client of this size, from a model of whole numbers."""
     case = Case(rows=size.rows, select=size.select, bits=64)
     tables = PermutedModel(case.config, 0, {"block": np.zeros((case.rows, 1), np.int64)})
-    query, seconds = client_of(case, 0).query(0), []
-    for repetition in range(REPETITIONS + 1):
-        begun = time.process_time()
-        work = tables.begin([query], cores())
-        for jobs in (work.selecting, work.answering):
-            run_all(jobs, cores())
-        work.finish()
-        if repetition:  # the first one compiles
-            seconds.append(time.process_time() - begun)
-    return median(seconds)
+    query = client_of(case, 0).query(0)
+    return processor_seconds(lambda: answer_together(tables, [query], cores()), REPETITIONS)
 
 
 @dataclass(frozen=True)
@@ -246,16 +225,16 @@ class _Deployments:
         small, large = (_middle_of(Deployed(size.task(), size.clients, retrieves=retrieves)) for size in sizes)
         return _Deployments(small, large, (sizes[0], sizes[1]))
 
-    def line(self, of: Taken) -> Line:
+    def line(self, of: ServerPart) -> Line:
         """Seconds for a client."""
         return self._line(*self._seconds(of))
 
     def retrieval_beside(self, other: _Deployments, answers: tuple[float, float]) -> Retrieval:
         """What a retrieval adds to others of the same sizes whose clients retrieve nothing, beside its answer."""
-        answered = self.line_beside(other, _others, answers)
-        return Retrieval(self.line_beside(other, _loop), self.line_beside(other, _writer), answered)
+        answered = self.line_beside(other, "others", answers)
+        return Retrieval(self.line_beside(other, "loop"), self.line_beside(other, "writer"), answered)
 
-    def line_beside(self, other: _Deployments, of: Taken, known: tuple[float, float] = (0.0, 0.0)) -> Line:
+    def line_beside(self, other: _Deployments, of: ServerPart, known: tuple[float, float] = (0.0, 0.0)) -> Line:
         """Seconds that a client of these takes beyond one of others of the same sizes, and beyond what is known."""
         (small, large), (less_small, less_large) = self._seconds(of), other._seconds(of)
         return self._line(small - less_small - known[0], large - less_large - known[1])
@@ -264,14 +243,17 @@ class _Deployments:
         first, second = (load_of(size.task()).size for size in self.sizes)
         return _through(first, small, second, large)
 
-    def _seconds(self, of: Taken) -> tuple[float, float]:
+    def _seconds(self, of: ServerPart) -> tuple[float, float]:
         """For a small client and a large one; what asking for the outcome takes is seen with the small ones.
 
         With the large ones, what follows the last receipt is the round's end, of which there is one.
         """
         many, few = (size.clients for size in self.sizes)
-        asking = (of(self.small, 1) - of(self.small, 0)) / many
-        return of(self.small, 1) / many, of(self.large, 0) / few + asking
+        received, told, large = (
+            float(getattr(taken.until(moment), of))
+            for taken, moment in ((self.small, 0), (self.small, 1), (self.large, 0))
+        )
+        return told / many, large / few + (told - received) / many
 
     def with_ending(self, constants: Constants) -> Constants:
         """The seconds of a round's end that grow with nothing, and those that grow with a share."""

@@ -15,9 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
-from time import process_time
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -37,8 +34,8 @@ from fsl_async.task import Task
 from fsl_async.union import union_task
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.commands.bench.calibrating import calibrated
-from parties.commands.bench.machine import cores, run_all, this_machine
-from parties.commands.bench.workload import add_together
+from parties.commands.bench.machine import cores, processor_seconds, this_machine
+from parties.commands.bench.workload import add_together, answer_together
 from parties.commands.plan.calibration import load_constants
 from parties.commands.plan.figures import size
 from parties.commands.plan.run import read_task
@@ -55,23 +52,6 @@ DTYPE = "f4"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a user asks about.
-
-    Attributes:
-        task: the task file.
-        constants: the file of this machine's constants; None to measure them.
-        network: megabits that it receives from clients in a second.
-        link: megabits that the servers send each other in a second, each way.
-    """
-
-    task: Path
-    constants: Path | None = None
-    network: float = NETWORK
-    link: float = LINK
-
-
-@dataclass(frozen=True)
 class Work:
     """What a server computes for one client, in seconds of one thread.
 
@@ -84,29 +64,39 @@ class Work:
     answers: float
 
 
-def say_what_this_host_does(asked: Asked, report: Report) -> None:
+def say_what_this_host_does(
+    file: Path, constants: Path | None, report: Report, *, network: float | None = None, link: float | None = None
+) -> None:
     """Measure, and say it, with the parts of a server.
+
+    Args:
+        file: the task file.
+        constants: the file of this machine's constants; None to measure them.
+        report: hears of it.
+        network: megabits that it receives from clients in a second.
+        link: megabits that the servers send each other in a second, each way.
 
     Raises:
         MisuseError: the file is no task file, its clients submit nothing, an option is out of range, or the constants
             are another machine's.
     """
-    plan = plan_of_this_host(asked, report.progress)
+    arriving, between = NETWORK if network is None else network, LINK if link is None else link
+    host = HostCapacity(cores(), MEGABIT * arriving, MEGABIT * between)
+    plan = _plan_of(file, host, constants, report.progress)
     told = {"sentence": sentence(plan), "clients_per_hour": hourly(plan), "first_limit": plan.limit.first.part}
     report.result(f"{sentence(plan)}\n\n{server_details(plan)}", told | {"server": result_of_server(plan)})
 
 
-def plan_of_this_host(asked: Asked, progress: Callable[[str], None]) -> ServerPlan:
+def _plan_of(file: Path, host: HostCapacity, known: Path | None, progress: Callable[[str], None]) -> ServerPlan:
     """The plan of a server of the task on this machine, with what was measured on it."""
-    task = read_task(asked.task)
+    task = read_task(file)
     load = load_of(task)
-    host = HostCapacity(cores(), MEGABIT * asked.network, MEGABIT * asked.link)
     clients = max(2, task.quorum, min(100, task.max_clients))
-    constants = _constants(asked.constants, progress)
+    constants = _constants(known, progress)
     if _retrieves(task) and constants.retrieval is None:
         raise MisuseError(
-            f"{asked.constants} says nothing of retrievals, which clients of task {task.name!r} need to submit: "
-            f"measure anew with `fsl-async bench --calibrate {asked.constants}`, or leave out --constants"
+            f"{known} says nothing of retrievals, which clients of task {task.name!r} need to submit: "
+            f"measure anew with `fsl-async bench --calibrate {known}`, or leave out --constants"
         )
     memory = float(total_and_free_memory()[0]) if MEMINFO.exists() else 0.0
     planned = partial(plan_server, task, clients=clients, dtype=DTYPE, memory=memory)
@@ -178,14 +168,13 @@ def work_of_a_client(task: Task) -> Work:
 
     A bound's proof and a union before a round are left out, as they are in the model.
     """
-    shape = _summed(task)
-    config = specimen_config(shape, Setting(("client",), DTYPE))
-    client = _Client(config)
+    config = specimen_config(_summed(task), Setting(("client",), DTYPE))
+    client_trees = _planted(config)
     together = min(MOST_TOGETHER, at_once(config.shape, cores()))
-    state, submissions = Aggregate(config, 0, bytes(32)), [client.submission()] * together
-    adding = _seconds(lambda: add_together(state, submissions, cores()))
-    answers = client.answers() if _retrieves(task) else None
-    return Work(adding / together, _seconds(answers) if answers else 0.0)
+    state, submissions = Aggregate(config, 0, bytes(32)), [_submission(config, client_trees)] * together
+    adding = processor_seconds(lambda: add_together(state, submissions, cores()), REPETITIONS)
+    answers = processor_seconds(_answers(config, client_trees), REPETITIONS) if _retrieves(task) else 0.0
+    return Work(adding / together, answers)
 
 
 def _retrieves(task: Task) -> bool:
@@ -202,51 +191,25 @@ def _summed(task: Task) -> Task:
     )
 
 
-@dataclass(frozen=True)
-class _Client:
-    """A client that selects the first rows of every block, and what it sends to S0."""
-
-    config: RoundConfig
-
-    def client_trees(self) -> ClientTrees:
-        rows = {index: np.arange(block.select, dtype=np.uint32) for index, block in self.config.shape.sparse_blocks()}
-        source = SeededSource(0, "bench")
-        return plant(self.config, rows, MasterSeeds.fresh(source), source)
-
-    def submission(self) -> Submission:
-        shape, client_trees = self.config.shape, self.client_trees()
-        public, _ = submission_bulk(self.config, "client", client_trees, {}, Trees.OWN)
-        part = Part(Layout.submission(shape, Trees.OWN), public)
-        commitments = client_trees.seeds.commitments(self.config.round_id(), "client")
-        return Submission(
-            "client", client_trees.seeds.msk[0], commitments, client_trees.digest, part, part, memoryview(b"")
-        )
-
-    def answers(self) -> Callable[[], None]:
-        """What answers its retrieval."""
-        shape, client_trees = self.config.shape, self.client_trees()
-        model = {block.name: np.zeros((block.rows, block.width), DTYPE) for _, block in shape.sparse_blocks()}
-        trees = Part(Layout.retrieval(shape), memoryview(retrieval_part(self.config, client_trees)))
-        tables, query = PermutedModel(self.config, 0, model), Query(client_trees.seeds.msk[0], trees)
-
-        def answer() -> None:
-            work = tables.begin([query], cores())
-            for jobs in (work.selecting, work.answering):
-                run_all(jobs, cores())
-            work.finish()
-
-        return answer
+def _planted(config: RoundConfig) -> ClientTrees:
+    """The trees of a client that selects the first rows of every block."""
+    rows = {index: np.arange(block.select, dtype=np.uint32) for index, block in config.shape.sparse_blocks()}
+    source = SeededSource(0, "bench")
+    return plant(config, rows, MasterSeeds.fresh(source), source)
 
 
-def _seconds(work: Callable[[], Any]) -> float:
-    """Seconds of processors, of all threads: the median of a few turns, after one that compiles.
+def _submission(config: RoundConfig, client_trees: ClientTrees) -> Submission:
+    """What such a client sends to S0."""
+    public, _ = submission_bulk(config, "client", client_trees, {}, Trees.OWN)
+    part, seeds = Part(Layout.submission(config.shape, Trees.OWN), public), client_trees.seeds
+    commitments = seeds.commitments(config.round_id(), "client")
+    return Submission("client", seeds.msk[0], commitments, client_trees.digest, part, part, memoryview(b""))
 
-    They are not those of the clock, so that other work on the host disturbs them little, as in the constants.
-    """
-    work()
-    taken = []
-    for _ in range(REPETITIONS):
-        begun = process_time()
-        work()
-        taken.append(process_time() - begun)
-    return median(taken)
+
+def _answers(config: RoundConfig, client_trees: ClientTrees) -> Callable[[], None]:
+    """What answers its retrieval."""
+    shape = config.shape
+    model = {block.name: np.zeros((block.rows, block.width), DTYPE) for _, block in shape.sparse_blocks()}
+    trees = Part(Layout.retrieval(shape), memoryview(retrieval_part(config, client_trees)))
+    tables, query = PermutedModel(config, 0, model), Query(client_trees.seeds.msk[0], trees)
+    return lambda: answer_together(tables, [query], cores())

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from statistics import median
+from time import process_time
 
 from fsl_async.errors import MisuseError
 
@@ -20,6 +22,20 @@ def run_all(jobs: Sequence[Callable[[], object]], threads: int) -> None:
             job()
     else:
         list(_pool(threads).map(lambda job: job(), jobs))
+
+
+def processor_seconds(work: Callable[[], object], turns: int) -> float:
+    """Seconds of processors, of all threads: the median of a few turns, after one that compiles.
+
+    They are not those of the clock, so that other work on the host disturbs them little.
+    """
+    work()
+    taken = []
+    for _ in range(turns):
+        begun = process_time()
+        work()
+        taken.append(process_time() - begun)
+    return median(taken)
 
 
 @cache

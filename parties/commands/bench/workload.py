@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async import Ring, Sparse, Task
-from fsl_async.bin_count import bins_of_round
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
 from fsl_async.client.upload import retrieval_part, submission_bulk
-from fsl_async.config import BlockModel, RoundConfig, ServerKeys
+from fsl_async.config import RoundConfig
+from fsl_async.costs.message_sizes import Setting, specimen_config
 from fsl_async.geometry import Forest, geometry_of
 from fsl_async.randomness import SeededSource
 from fsl_async.ring import Elements
 from fsl_async.server.aggregation import Aggregate, Submission
-from fsl_async.server.retrieval import Query
+from fsl_async.server.retrieval import PermutedModel, Query
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.commands.bench.machine import run_all
 
@@ -61,17 +61,7 @@ class Case:
     @cached_property
     def config(self) -> RoundConfig:
         """A round of that task, as both servers would have opened it."""
-        keys = ServerKeys(channel=bytes(32), statement=bytes(32))
-        return RoundConfig(
-            task=self.task,
-            number=1,
-            session=1,
-            hash_seed=bytes(range(32)),
-            toss=(bytes(32), bytes(32)),
-            servers=(keys, keys),
-            model=(BlockModel("block", "f4", bytes(32)),),
-            bins=bins_of_round(self.task, (), ()),
-        )
+        return specimen_config(self.task, Setting(("client",)))
 
     @property
     def forest(self) -> Forest:
@@ -177,3 +167,11 @@ def add_together(state: Aggregate, submissions: Sequence[Submission], threads: i
     work = state.batch(submissions, threads)
     for step in (work.preparing, work.adding, work.concluding):
         run_all(step(), threads)
+
+
+def answer_together(tables: PermutedModel, queries: Sequence[Query], threads: int) -> None:
+    """Answer retrievals as a server does with those that wait."""
+    work = tables.begin(queries, threads)
+    for jobs in (work.selecting, work.answering):
+        run_all(jobs, threads)
+    work.finish()

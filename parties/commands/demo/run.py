@@ -7,8 +7,7 @@ same training in the clear; a single differing bit is a failure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -69,7 +68,8 @@ async def run_demo(
     else:
         from parties.commands.demo.processes import in_processes  # which takes 0.1 s, and needs what serves
 
-        with _progress(report) as progress:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=report.console, transient=True) as progress:
             summary = await in_processes(clients, rounds, seed, progress, transport, compute)
     if summary.doubts:
         raise FslError(f"{'; '.join(summary.doubts)}: zeros were submitted instead of updates")
@@ -192,10 +192,3 @@ def _text(result: dict[str, Any]) -> str:
         words,
     ]
     return "\n".join(lines)
-
-
-@contextmanager
-def _progress(report: Report) -> Iterator[Progress]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=report.console, transient=True) as progress:
-        yield progress

@@ -8,13 +8,11 @@ second and large enough that its tables do not fit into the inner caches. `TYPIC
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -203,17 +201,4 @@ def load_constants(path: Path) -> Constants:
         raise MisuseError(f"{path} has no constants of the scaling model: {error}; {AGAIN}") from error
     if file.version != VERSION:
         raise MisuseError(f"{path} has constants of version {file.version}, not {VERSION}; {AGAIN}")
-    for name, value in _numbers(asdict(file.constants)):
-        if not (math.isfinite(value) and value >= 0) or (name == "disk" and value == 0):
-            raise MisuseError(f"{path}: {name}: a number from 0 expected, got {value}; {AGAIN}")
     return file.constants
-
-
-def _numbers(fields: dict[str, Any], above: str = "") -> list[tuple[str, float]]:
-    found: list[tuple[str, float]] = []
-    for name, value in fields.items():
-        if isinstance(value, dict):
-            found += _numbers(value, f"{above}{name}.")
-        elif isinstance(value, int | float):
-            found.append((above + name, value))
-    return found

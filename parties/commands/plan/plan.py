@@ -76,16 +76,17 @@ def with_rows(question: Question, assumptions: Assumptions) -> Transfer:
     """A client retrieves rows, in a round over all rows, and updates them."""
     task, setting = planned(question.asked), question.setting()
     trees = Trees.OWN if task.updates == "any" else Trees.RETRIEVAL
-    return _transfer(fetching(task, setting) + submission(task, trees, setting), assumptions)
+    return transfer(fetching(task, setting) + submission(task, trees, setting), assumptions)
 
 
 def with_whole_blocks(question: Question, assumptions: Assumptions) -> Transfer:
     """A client has all blocks whole, and updates rows with trees of their own."""
     task, setting = planned(question.asked), question.setting()
-    return _transfer(fetching_whole(task, setting) + submission(task, Trees.OWN, setting), assumptions)
+    return transfer(fetching_whole(task, setting) + submission(task, Trees.OWN, setting), assumptions)
 
 
-def _transfer(traffic: Traffic, assumptions: Assumptions) -> Transfer:
+def transfer(traffic: Traffic, assumptions: Assumptions) -> Transfer:
+    """What a client's messages come to."""
     up, down = framed(traffic.up), framed(traffic.down)
     return Transfer(up, down, 8 * up / assumptions.upload + 8 * down / assumptions.download)
 

@@ -9,16 +9,14 @@ from typing import Any
 import msgspec
 
 from fsl_async.costs.message_sizes import DIGEST, Setting, Traffic, fetching_whole, specimen_config
-from fsl_async.costs.scaling import ANOTHER_MACHINE, HostCapacity
 from fsl_async.costs.variants import Question, RoundCosts, retrieval_round, union_round, union_trivially
 from fsl_async.errors import MisuseError
 from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task
 from fsl_async.union import UnionBlock
-from parties.commands.plan.calibration import load_constants, measure
+from parties.commands.plan.calibration import measure
 from parties.commands.plan.figures import Assumptions, size
 from parties.commands.plan.plan import (
-    check_dtype,
     figures,
     framed,
     make_plan,
@@ -26,8 +24,9 @@ from parties.commands.plan.plan import (
     question_of,
     result_of,
     statement_bytes,
+    transfer,
 )
-from parties.commands.plan.server_plan import plan_server, result_of_server
+from parties.commands.plan.server_plan import ServerPlan, result_of_server
 from parties.commands.plan.server_view import server_text
 from parties.commands.plan.view import compare_with_paper, draw, paper_text, text_of
 from parties.commands.report import Report
@@ -147,46 +146,8 @@ def run_plan(
     report.result(text, result)
 
 
-def run_server_plan(
-    task: Task,
-    *,
-    clients: int,
-    host: HostCapacity,
-    constants: Path | None,
-    dtype: str,
-    memory: float,
-    disk: float,
-    hourly: float | None,
-    report: Report,
-) -> None:
-    """Plan a server's host and report.
-
-    Args:
-        task: the task.
-        clients: how many are in a round.
-        host: what the server runs on.
-        constants: the file of what was measured; None for constants of another machine.
-        dtype: the model's data type.
-        memory: bytes of memory that the host has; 0: not said.
-        disk: bytes of its disk; 0: not said.
-        hourly: for how many clients an hour to say how many workers they need; None: not asked.
-        report: where the plan is written.
-
-    Raises:
-        MisuseError: a number is out of range, a file is wrong, or the task has no sums.
-    """
-    check_dtype(dtype)
-    known = ANOTHER_MACHINE if constants is None else load_constants(constants)
-    plan = plan_server(
-        task,
-        clients=clients,
-        host=host,
-        constants=known,
-        dtype=dtype,
-        memory=memory,
-        disk=disk,
-        hourly=hourly,
-    )
+def report_server(plan: ServerPlan, report: Report) -> None:
+    """Report the plan of a server's host."""
     report.result(server_text(plan), {"server": result_of_server(plan)})
 
 
@@ -233,19 +194,16 @@ def _setting(task: Task, clients: int, dtype: str) -> Setting:
 
 
 def _result(task: Task, clients: int, costs: RoundCosts, trivial: Traffic, assumptions: Assumptions) -> dict[str, Any]:
-    whole = figures(costs, clients, assumptions)
-    plain = {"up": framed(trivial.up), "down": framed(trivial.down)}
-    ours, theirs = (8 * (up / assumptions.upload + down / assumptions.download)
-                    for up, down in ((whole.up, whole.down), (plain["up"], plain["down"])))  # fmt: skip
+    whole, trivially = figures(costs, clients, assumptions), transfer(trivial, assumptions)
     return {
         "protocol": task.protocol,
         "task": msgspec.to_builtins(task),
         "clients": clients,
         "phases": {name: {"up": framed(part.up), "down": framed(part.down)} for name, part in costs.phases.items()},
         "round": asdict(whole) | {"seconds": whole.seconds},
-        "trivial": plain | {"transfer_seconds": theirs},
+        "trivial": {"up": trivially.up, "down": trivially.down, "transfer_seconds": trivially.seconds},
         "exact": task.protocol == "psr",
-        "worth": ours <= theirs,
+        "worth": whole.transfer_seconds <= trivially.seconds,
     }
 
 

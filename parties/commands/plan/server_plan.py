@@ -29,6 +29,7 @@ from fsl_async.costs.scaling import (
 )
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
+from parties.commands.plan.plan import check_dtype
 from parties.commands.plan.workers_plan import WorkersPlan, plan_workers, result_of_workers
 from parties.deployment.memory_need import message_bytes, server_bytes
 
@@ -140,6 +141,7 @@ def plan_server(
     for name, had in (("memory", memory), ("disk", disk)):
         if not 0 <= had < float("inf"):
             raise MisuseError(f"{name}: a size from 0 expected, got {had}")
+    check_dtype(dtype)
     load = load_of(task)
     limit = capacity(load, host, constants, clients)
     steps, stuck = _steps(load, host, constants, clients)

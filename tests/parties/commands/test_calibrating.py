@@ -61,7 +61,7 @@ def test_what_a_retrieval_adds_is_the_difference_of_deployments() -> None:
         taken = RoundTaken(spent=[[until, outcome], [until, outcome]])
         return calibrating._Deployments(taken, taken, (deployed.SMALL, deployed.LARGE))
 
-    line = deployments(0.5).line_beside(deployments(0.2), calibrating._loop)
+    line = deployments(0.5).line_beside(deployments(0.2), "loop")
     few, many = deployed.LARGE.clients, deployed.SMALL.clients
     first, second = (load_of(size.task()).size for size in (deployed.SMALL, deployed.LARGE))
     assert line.at(first) == pytest.approx(30 / many)

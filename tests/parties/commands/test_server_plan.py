@@ -62,8 +62,8 @@ NEGATIVE = {name: {"client": 0.1, "megabyte": -0.1 * (name == "writer")} for nam
         ("[]", "has no constants"),
         ('{"version": 2, "constants": {"machine": "x"}}', "missing required field"),
         ("{old}", "of version 0, not 2"),
-        ("{negative}", "leaf: a number from 0 expected"),
-        ("{retrieval}", "retrieval.writer.megabyte: a number from 0 expected"),
+        ("{negative}", "0.0 - at .*constants.leaf`"),
+        ("{retrieval}", "0.0 - at .*retrieval.writer.megabyte`"),
         ("{strange}", "unknown field"),
     ],
 )
