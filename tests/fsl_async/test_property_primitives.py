@@ -9,7 +9,7 @@ import pytest
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.wire.public_part import Trees
-from tests.support.cases import in_turn
+from tests.support.cases import in_turn, one_in
 from tests.support.rounds import Draw, Plaintext, Round, add, in_bytes
 
 SECURITIES = ("verified", "semi-honest")
@@ -42,7 +42,7 @@ def test_rows_and_sums_are_the_plaintext_ones(bits: int, security: str, seed: in
     assert in_bytes(play.total()) == plaintext.elements()
 
 
-@in_turn("rows", [1, 2, 3, 4, 5, 8, 9, 17])
+@pytest.mark.parametrize(("bits", "security", "rows"), one_in(2, (32, 64, 128), SECURITIES, [1, 2, 3, 4, 5, 8, 9, 17]))
 def test_every_row_of_small_blocks_alone_and_together(bits: int, security: str, rows: int) -> None:
     for select in sorted({1, 2, rows // 2, rows} & set(range(1, rows + 1))):
         task = Task(

@@ -20,7 +20,7 @@ from fsl_async.wire.public_part import Trees
 from parties import Network, simulate
 from parties.commands.plan.plan import framed, question_of, statement_bytes
 from tests import ROOT
-from tests.support.cases import in_turn
+from tests.support.cases import in_turn, one_in
 from transport.noise import CipherState
 from transport.records import RecordWriter, wire_size
 
@@ -406,10 +406,9 @@ def test_a_large_union_costs_more_upload_than_it_saves() -> None:
     assert union.first.steps == 2 * alone.first.steps
 
 
-@pytest.mark.parametrize("security", ["verified", "semi-honest"])
-@pytest.mark.parametrize("bits", [32, 128])
+@pytest.mark.parametrize(("security", "bits"), one_in(2, ["verified", "semi-honest"], [32, 128]))
 def test_the_crossover_is_the_last_selection_that_fits(security: str, bits: int) -> None:
-    rows = 600
+    rows = 250
     question = Question(rows, 6, 1, bits, 2, 1, security, 6)
 
     def at(select: int):

@@ -48,7 +48,7 @@ def test_the_largest_sizes(size: int) -> None:
     places = permutation_.forward(rows)
     assert (permutation_.inverse(places) == rows).all()
     assert (places >= 2**31).sum() == pytest.approx(len(rows) * max(0, 1 - 2**31 / size), abs=100)
-    assert places[-60:].tolist() == [reference_hashing.permute(b"key", 0, size, int(row)) for row in rows[-60:]]
+    assert places[-20:].tolist() == [reference_hashing.permute(b"key", 0, size, int(row)) for row in rows[-20:]]
 
 
 def test_the_last_row_is_in_a_table() -> None:

@@ -14,7 +14,7 @@ from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.server.retrieval import PermutedModel, Query, joined
 from fsl_async.server.slicing import cell_bytes, groups_of, proof_digest, slices_of, whole
 from fsl_async.wire.public_part import forests_of
-from tests.support.cases import in_turn
+from tests.support.cases import in_turn, one_in
 from tests.support.machine_scenes import key
 from tests.support.rounds import THREADS, Draw, Round, add, run
 
@@ -135,8 +135,7 @@ def test_roots_of_some_bins_are_those_of_all() -> None:
 # ---- retrievals
 
 
-@in_turn("security", ["verified", "semi-honest"])
-@in_turn("seed", range(8))
+@pytest.mark.parametrize(("seed", "security"), one_in(2, range(8), ["verified", "semi-honest"]))
 def test_slices_answer_what_the_whole_model_answers(seed: int, security: str) -> None:
     play, all_trees, _ = played(Draw(seed, 64, security, most_weights=2**12))
     queries = [Query(client_trees.seeds.msk[1], play.query_part(client_trees)) for client_trees in all_trees]

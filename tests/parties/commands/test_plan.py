@@ -23,6 +23,12 @@ HOME = typical(upload=20, download=100, link=1000, latency=5, cores=2)
 make_plan = cache(plan.make_plan)  # a search, and several tests read the same plan
 
 
+@pytest.fixture
+def without_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for crossovers takes most of a plan's time, and many tests do not read what it finds."""
+    monkeypatch.setattr(plan, "crossover", lambda *_: Crossover(0.5, 0.5))
+
+
 def question(**changes):
     asked = {
         "rows": 20_000,
@@ -92,11 +98,12 @@ def test_a_small_union_saves_upload_and_the_sentence_says_so() -> None:
     assert made.verdict.endswith(", if the union may be known to all.")
 
 
+@pytest.mark.usefixtures("without_search")
 @pytest.mark.parametrize(("selection", "rounds"), [("adaptive", 1), ("fixed", 6)])
 @pytest.mark.parametrize("union", [5, 150, 5_000])
 def test_sentences_about_unions_are_true(union: int, rounds: int, selection: str) -> None:
     asked = question(rows=5_000, select=5, width=8, union=union, rounds=rounds, clients=4_000, selection=selection)
-    made = make_plan(asked, HOME)
+    made = plan.make_plan(asked, HOME)
     pair = (Name.EPOCHS, Name.BOTH) if selection == "fixed" else (Name.MEGA, Name.UNION)
     alone, with_union = (made.costed[name].total for name in pair)
     (sentence,) = [words for words in made.why if words.startswith("alignment=")]
@@ -112,16 +119,17 @@ def test_a_union_that_costs_more_than_it_saves_is_advised_against() -> None:
     assert '; alignment="all" would make that ' in made.verdict
 
 
+@pytest.mark.usefixtures("without_search")
 def test_a_task_is_judged_with_its_own_settings() -> None:
     settings = {"selection": "fixed", "alignment": "union"}
-    made = make_plan(question(rows=20_000, select=60, width=8, union=120, rounds=9, **settings), HOME)
+    made = plan.make_plan(question(rows=20_000, select=60, width=8, union=120, rounds=9, **settings), HOME)
     assert (made.asked, made.use, made.worth) == (Name.BOTH, Name.BOTH, True)
     assert size(made.costed[Name.BOTH].total.up) in made.verdict
     assert made.question.asked.selection == "fixed"
     for changes, name in (({"selection": "fixed"}, Name.EPOCHS), ({"alignment": "union"}, Name.UNION)):
-        assert make_plan(question(**changes), HOME).asked is name
-    anything = make_plan(question(updates="any"), HOME).costed[Name.BASIC].total
-    assert anything.up > make_plan(question(), HOME).costed[Name.BASIC].total.up
+        assert plan.make_plan(question(**changes), HOME).asked is name
+    anything = plan.make_plan(question(updates="any"), HOME).costed[Name.BASIC].total
+    assert anything.up > plan.make_plan(question(), HOME).costed[Name.BASIC].total.up
 
 
 def test_a_variant_at_its_crossover_costs_what_trivial_does_and_one_row_more_costs_more() -> None:
@@ -136,8 +144,9 @@ def test_a_variant_at_its_crossover_costs_what_trivial_does_and_one_row_more_cos
         assert below <= trivial < above
 
 
+@pytest.mark.usefixtures("without_search")
 def test_totals_are_the_first_round_and_the_later_ones() -> None:
-    for costed in make_plan(question(rounds=7), HOME).costed.values():
+    for costed in plan.make_plan(question(rounds=7), HOME).costed.values():
         for field in ("up", "down", "link", "client_blocks", "server_blocks", "seconds"):
             whole = getattr(costed.first, field) + 6 * getattr(costed.later, field)
             assert getattr(costed.total, field) == pytest.approx(whole)
@@ -155,9 +164,9 @@ def test_seconds_are_counts_over_speeds() -> None:
     assert more == pytest.approx(50 * per_client / 2)
 
 
-def test_messages_beyond_what_the_codec_can_carry_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "crossover", lambda *_: Crossover(0.5, 0.5))  # its search over 2^29 rows takes seconds
-    result = plan.result_of(make_plan(question(rows=2**29, select=2, width=4, clients=2), HOME))
+@pytest.mark.usefixtures("without_search")
+def test_messages_beyond_what_the_codec_can_carry_are_marked() -> None:
+    result = plan.result_of(plan.make_plan(question(rows=2**29, select=2, width=4, clients=2), HOME))
     marks = {variant["name"]: variant["sendable"] for variant in result["variants"]}
     assert marks["trivial"] is False
     assert marks["mega-element"] is True
@@ -225,6 +234,7 @@ def test_json_is_one_object_with_every_variant(capsys: pytest.CaptureFixture[str
     assert set(result["crossovers"]) == {"basic", "mega-element", "union", "epochs", "union, epochs"}
 
 
+@pytest.mark.usefixtures("without_search")
 def test_a_failure_that_cannot_happen_is_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "--rows", "50", "--select", "50", "--format", "json")
     variants = {variant["name"]: variant for variant in json.loads(out)["result"]["variants"]}
@@ -250,6 +260,7 @@ def test_misuse_ends_with_its_code_and_an_error_object(capsys: pytest.CaptureFix
     assert "select must be an integer from 1 to 10" in err
 
 
+@pytest.mark.usefixtures("without_search")
 def test_the_papers_numbers_stand_beside_ours(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +280,7 @@ def test_the_papers_numbers_stand_beside_ours(
     assert "53.1 %" in text
 
 
+@pytest.mark.usefixtures("without_search")
 def test_speeds_measured_here_are_used_and_said(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,6 +364,7 @@ def task_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("without_search")
 @pytest.mark.parametrize("flag", [(), ("--task",)])
 def test_a_task_file_is_planned_with_all_of_its_blocks(
     flag: tuple[str, ...], task_file: Path, capsys: pytest.CaptureFixture[str]
@@ -380,6 +393,7 @@ def test_a_task_file_is_planned_with_all_of_its_blocks(
     assert 'selection="fixed", updates="retrieved", alignment="union", security="verified"' in text
 
 
+@pytest.mark.usefixtures("without_search")
 def test_options_go_before_a_task_file_s_settings_but_not_its_blocks(
     task_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from fsl_async import Adam, Dense, MisuseError, Privacy, Ring, Sparse, StorageEr
 from parties import History, Turn, run_experiment
 from parties.simulation import experiment, ways
 from parties.simulation.history import HistoryFile
+from tests.support.cases import one_in
 
 TASK = Task(
     name="shop",
@@ -141,15 +142,15 @@ NOISY = msgspec.structs.replace(
 )
 
 
-@pytest.mark.parametrize(
-    "settings", [{"task": ANY, "late": 0.4}, {"task": UNION}, {"task": NOISY}], ids=["late", "union", "noise"]
-)
-def test_how_many_retrieve_at_the_same_time_changes_nothing(monkeypatch, settings):
-    clients = CLIENTS | {name: client for name, (client, _) in FAULTS.items()}
-    whole = run(**settings, clients=clients)
-    for count in (1, 3):
-        monkeypatch.setattr(ways, "TOGETHER", count)
-        assert run(**settings, clients=clients).facts == whole.facts
+AT_ONCE = {"late": {"task": ANY, "late": 0.4}, "union": {"task": UNION}, "noise": {"task": NOISY}}
+
+
+@pytest.mark.parametrize(("settings", "count"), one_in(2, AT_ONCE, (1, 3)))
+def test_how_many_retrieve_at_the_same_time_changes_nothing(monkeypatch, settings, count):
+    asked = AT_ONCE[settings] | {"clients": CLIENTS | {name: client for name, (client, _) in FAULTS.items()}}
+    whole = run(**asked)
+    monkeypatch.setattr(ways, "TOGETHER", count)
+    assert run(**asked).facts == whole.facts
 
 
 @pytest.mark.slow

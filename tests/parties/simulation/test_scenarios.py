@@ -166,8 +166,7 @@ UNIONS: dict[str, list[list[int]]] = {
 }
 
 
-@pytest.mark.parametrize("selection", ["adaptive", "fixed"])
-@pytest.mark.parametrize("case", UNIONS)
+@pytest.mark.parametrize(("case", "selection"), one_in(2, UNIONS, ["adaptive", "fixed"]))
 async def test_a_union_is_what_the_selections_have_together(case: str, selection: str) -> None:
     """And a round on it is exact; whoever names a row outside is told so, and sends what it would send without."""
     task = task_of(rows=60, select=20, alignment="union", selection=selection)
@@ -212,9 +211,9 @@ def six_bins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("six_bins")
-@pytest.mark.parametrize("selection", ["adaptive", "fixed"])
-@pytest.mark.parametrize("security", ["verified", "semi-honest"])
-@pytest.mark.parametrize("stash", [0, 1, 3, 5])
+@pytest.mark.parametrize(
+    ("stash", "security", "selection"), one_in(2, [0, 1, 3, 5], ["verified", "semi-honest"], ["adaptive", "fixed"])
+)
 async def test_rows_without_a_bin_go_to_the_stash_and_the_rest_is_deferred_by_name(
     stash: int, security: str, selection: str
 ) -> None:
