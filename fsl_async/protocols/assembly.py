@@ -62,7 +62,8 @@ class Public(Event, frozen=True, tag="Public"):
 AssemblyEvent: TypeAlias = Direct | Public
 
 MACHINE: Machine[Assembly] = Machine(Assembly, AssemblyEvent, initial=(Expecting,), final=(Assembled, Mismatched))
-TRANSITIONS, ACCEPTS, step = MACHINE.transitions, MACHINE.accepts, MACHINE.step
+TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
+step = MACHINE.step
 
 
 @MACHINE.transition

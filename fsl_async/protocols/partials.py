@@ -217,7 +217,8 @@ class Forget(msgspec.Struct, frozen=True):
 Effect: TypeAlias = Give | Seal | Forget
 
 MACHINE: Machine[PartialSum] = Machine(PartialSum, SumEvent, initial=(Adding,), final=(Settled,))
-TRANSITIONS, ACCEPTS, step = MACHINE.transitions, MACHINE.accepts, MACHINE.step
+TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
+step = MACHINE.step
 
 
 def begin(seal: int) -> Adding:

@@ -58,7 +58,8 @@ class MainSettled(Event, frozen=True, tag="MainSettled"):
 AlignmentEvent: TypeAlias = UnionFound | UnionPublished | UnionLost | MainSettled
 
 MACHINE: Machine[Alignment] = Machine(Alignment, AlignmentEvent, initial=(Everything, Seeking))
-TRANSITIONS, ACCEPTS, step = MACHINE.transitions, MACHINE.accepts, MACHINE.step
+TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
+step = MACHINE.step
 
 
 @dataclass(frozen=True)
