@@ -9,14 +9,15 @@ import pytest
 from fsl_async import PeerViolationError
 from fsl_async.config import RoundConfig
 from tests.support import reference
-from tests.support.wire_page import VECTORS, Block, Forest, H, K, Round, digest_of_trees, le, limits, of, permuted
+from tests.support.reference_hashing import permute
+from tests.support.wire_page import VECTORS, Block, Forest, H, K, Round, digest_of_trees, le, limits, of
 
 
 @pytest.mark.parametrize("case", VECTORS["permutations"], ids=lambda case: str(case["rows"]))
 def test_permutations(case):
     for segment, images in enumerate(case["of the first rows, by segment"]):
         shown = range(len(images))
-        assert [permuted(of(case["key"]), segment, case["rows"], row) for row in shown] == images
+        assert [permute(of(case["key"]), segment, case["rows"], row) for row in shown] == images
 
 
 @pytest.mark.parametrize("case", VECTORS["bins"], ids=lambda case: f"{case['k']}-of-{case['m']}")

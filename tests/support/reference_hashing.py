@@ -1,15 +1,21 @@
 """Slow, obvious oracles for the kernels that permute, place, select and fold."""
 
 import hashlib
+from functools import cache
 
 import numpy as np
+
+
+@cache
+def _tables(key: bytes, segment: int, size: int) -> bytes:
+    return hashlib.shake_256(b"fsl-async permutation rounds v1" + bytes([segment]) + key).digest(size)
 
 
 def permute(key: bytes, segment: int, rows: int, value: int) -> int:
     """P_s of one row, from the definition: eight Feistel rounds, again until the result is a row."""
     bits = (rows - 1).bit_length()
     high_bits, low_bits = bits // 2, bits - bits // 2
-    stream = hashlib.shake_256(b"fsl-async permutation rounds v1" + bytes([segment]) + key).digest(16 << low_bits)
+    stream = _tables(key, segment, 16 << low_bits)
 
     def round_value(number: int, at: int, width: int) -> int:
         start = 2 * ((number << low_bits) + at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgpack
@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tests import ROOT
 from tests.support import reference
+from tests.support.reference_hashing import permute
 
 CLIENT, SERVERS = (
     (ROOT / "docs" / "wire" / f"{name}.md").read_text(encoding="utf-8") for name in ("client", "servers")
@@ -99,31 +100,6 @@ def read_message(content: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 # ---- rows in bins
-
-
-@cache
-def _tables(key: bytes, segment: int, bits: int) -> bytes:
-    content = b"fsl-async permutation rounds v1" + bytes([segment]) + key
-    return hashlib.shake_256(content).digest(2 * 8 * 2 ** (bits - bits // 2))
-
-
-def permuted(key: bytes, segment: int, rows: int, value: int) -> int:
-    bits = (rows - 1).bit_length()
-    high, low = bits // 2, bits - bits // 2
-    stream = _tables(key, segment, bits)
-
-    def number(i: int, at: int) -> int:
-        start = 2 * (i * 2**low + at)
-        return int.from_bytes(stream[start : start + 2], "little")
-
-    while True:
-        h, w = value >> low, value % 2**low
-        for i in (0, 2, 4, 6):
-            h ^= number(i, w) % 2**high
-            w ^= number(i + 1, h) % 2**low
-        value = h * 2**low + w
-        if value < rows:
-            return value
 
 
 def limits(k: int, m: int) -> tuple[int, int]:
@@ -214,7 +190,7 @@ class Block:
 
     def place(self, row: int, segment: int) -> tuple[int, int, int]:
         """Bin, leaf and slot of a row in a segment."""
-        y, bins = permuted(self.placement, segment, self.rows, row), self.forests[0].bins
+        y, bins = permute(self.placement, segment, self.rows, row), self.forests[0].bins
         slot, y = y % self.forests[0].positions, y // self.forests[0].positions
         return y % bins, y // bins, slot
 

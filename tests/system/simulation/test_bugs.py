@@ -5,18 +5,16 @@ the others a plan of faults each, made for it.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from functools import partial
 
 import pytest
 
-from fsl_async import Dense, Ring, Sparse, Task
 from parties.testing.faults import AtCommit, AtTransition, AtWrite, Crash, SlowDisk
-from parties.testing.round_faults import AbortRound, Fault, Late, MaliciousServer, Straggle
-from parties.testing.trials import Scenario, Trial
-from parties.testing.trials.rules import with_rule
+from parties.testing.round_faults import AbortRound, Late, MaliciousServer, Straggle
+from parties.testing.trials import Trial
 from tests.support.cases import in_turn
 
+from . import ways
 from .bugs import BUGS, Bug, planted
 from .hunt import failures
 from .malice import draw
@@ -45,33 +43,13 @@ FOUND_AT = {
 MORE = range(8)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Faults that bring a bug to light with some of the first few seeds."""
+Plan = partial(ways.Plan, clients=3, seconds=ways.SHORT)
+"""Faults that bring a bug to light with some of the first few seeds."""
 
-    faults: tuple[Fault, ...]
-    clients: int = 3
-    rounds: int = 1
-    seconds: float = 5.0
-    selection: Literal["adaptive", "fixed"] = "adaptive"
-    rule: str = ""
-    sample: float | None = None
 
-    def trials(self, seeds: Iterable[int]) -> list[Trial]:
-        """The same with several seeds: which client's carrier a server is, and who is first, they decide."""
-        task = Task(
-            name="laboratory",
-            blocks=(Sparse("items", rows=16, select=1), Dense("head", size=2)),
-            ring=Ring(64),
-            selection=self.selection,
-            sample=self.sample,
-            security="semi-honest",
-            min_clients=2,
-            max_clients=5,
-        )
-        task = with_rule(task, self.rule) if self.rule else task
-        scenario = Scenario(task, self.clients, self.rounds, self.seconds)
-        return [Trial(seed, scenario, self.faults) for seed in seeds]
+def _trials(plan: ways.Plan, seeds: Iterable[int]) -> list[Trial]:
+    """The same with several seeds: which client's carrier a server is, and who is first, they decide."""
+    return [Trial(seed, plan.scenario(), plan.faults) for seed in seeds]
 
 
 SUBMITTED = ("ssa", "Open", "Submitted", "Open")
@@ -188,6 +166,6 @@ def test_a_planted_bug_is_found_among_the_first_seeds(bug: Bug) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.name in DIRECTED], ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_by_what_was_made_for_it(bug: Bug) -> None:
-    found = _is_found(bug, DIRECTED[bug.name].trials(SEEDS))
+    found = _is_found(bug, _trials(DIRECTED[bug.name], SEEDS))
     assert found, f"{bug.name} is not found by the plan that was made for it"
     assert failures(found[0]) == (), f"the same plan fails with seed {found[0].seed} without the bug as well"
