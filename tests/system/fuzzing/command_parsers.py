@@ -4,6 +4,7 @@ import io
 import re
 from collections.abc import Callable
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ from parties.operator.token import OperatorToken, read_operator_token
 from parties.settings.party_file import ServerFile
 from tests.parties.operator.stage import Stage
 
-from .file_parsers import SERVER_TOML
+from .file_parsers import SERVER_TOML, from_file, written
 from .parser import SLOW, Parser
 from .samples import TASK, workplace
 
@@ -171,34 +172,11 @@ def _environments() -> list[bytes]:
 # ---- files that commands are given
 
 
-def _read_operator_token(data: bytes) -> None:
-    path = workplace() / "operator-token"
-    path.write_bytes(data)
-    path.chmod(0o600)
+def _read_operator_token(path: Path) -> None:
     assert OperatorToken().opens(b"Bearer " + read_operator_token(path).encode()) is False
 
 
-def _operator_tokens() -> list[bytes]:
-    path = workplace() / "sample-token"
-    OperatorToken().write(path)
-    return [path.read_bytes()]
-
-
-def _read_constants(data: bytes) -> None:
-    path = workplace() / "constants.json"
-    path.write_bytes(data)
-    load_constants(path)
-
-
-def _constants() -> list[bytes]:
-    path = workplace() / "sample-constants.json"
-    save_constants(path, ANOTHER_MACHINE)
-    return [path.read_bytes()]
-
-
-def _read_update(data: bytes) -> None:
-    path = workplace() / "update.npz"
-    path.write_bytes(data)
+def _read_update(path: Path) -> None:
     encoded_updates(TASK, updates_from(TASK, load_model(path)))
 
 
@@ -222,7 +200,15 @@ PARSERS = (
         tokens=(*HTTP_WORDS, b"1e308", b"9223372036854775808", b"null", b"\\u001b"),
     ),
     Parser("operator-url", _read_where, lambda: [PORT.encode(), b"[::1]:1/", b"example.org:80"], MISUSE, longest=600),
-    Parser("operator-token", _read_operator_token, _operator_tokens, MISUSE, "operator-token", share=SLOW, longest=200),
+    Parser(
+        "operator-token",
+        from_file("operator-token", _read_operator_token),
+        lambda: written(OperatorToken().write, "token"),
+        MISUSE,
+        "operator-token",
+        share=SLOW,
+        longest=200,
+    ),
     Parser("rows", _read_rows, lambda: [b"3,17,9", b"@[3, 17, 9]"], MISUSE, share=10 * SLOW),
     Parser(
         "environment",
@@ -232,6 +218,13 @@ PARSERS = (
         share=SLOW,
         tokens=(b"FSL_ASYNC_LIMITS_CONNECTIONS=", b"FSL_ASYNC_ROUNDS_SECONDS=", b"FSL_ASYNC_", b"nan", b"1e999"),
     ),
-    Parser("constants", _read_constants, _constants, MISUSE, "constants.json", share=SLOW),
-    Parser("update-file", _read_update, _update, MISUSE, share=SLOW, memory_per_byte=2_048),
+    Parser(
+        "constants",
+        from_file("constants.json", load_constants),
+        lambda: written(lambda path: save_constants(path, ANOTHER_MACHINE), "constants.json"),
+        MISUSE,
+        "constants.json",
+        share=SLOW,
+    ),
+    Parser("update-file", from_file("update.npz", _read_update), _update, MISUSE, share=SLOW, memory_per_byte=2_048),
 )

@@ -51,7 +51,7 @@ CLIENT_TOML = 'task = "task.toml"\nidentity = "alice.key"\nstate = "state.db"\np
 REVOKED = f'\n[[revoked]]\nname = "bob"\nchannel = "{"5b" * 32}"\nrevoked_at = 2026-01-02T03:04:05Z\n'
 
 
-def _from_file(name: str, load: Callable[[Path], object]) -> Callable[[bytes], None]:
+def from_file(name: str, load: Callable[[Path], object]) -> Callable[[bytes], None]:
     """A parser of bytes from one of a file."""
 
     def read(data: bytes) -> None:
@@ -63,7 +63,7 @@ def _from_file(name: str, load: Callable[[Path], object]) -> Callable[[bytes], N
     return read
 
 
-def _written(write: Callable[[Path], object], name: str) -> list[bytes]:
+def written(write: Callable[[Path], object], name: str) -> list[bytes]:
     """What the library writes into a file of that name."""
     path = workplace() / f"sample-{name}"
     path.unlink(missing_ok=True)
@@ -216,7 +216,7 @@ TOML_WORDS = (b"[[", b"]]", b"'''", b'"""', b"\\u0000", b"0x", b"1e999", b"inf",
 def _toml(name: str, load: Callable[[Path], object], make: Callable[[], list[bytes]], **more: Any) -> Parser:
     file = f"{name}.toml"
     options = {"errors": MISUSE, "source": file, "share": SLOW, "longest": 8_192, "tokens": TOML_WORDS, **more}
-    return Parser(name, _from_file(file, load), make, **options)
+    return Parser(name, from_file(file, load), make, **options)
 
 
 PARSERS = (
@@ -238,26 +238,26 @@ PARSERS = (
         errors=(MisuseError, StorageError),
     ),
     _toml("public-key", PublicIdentity.load, lambda: [ALICE.public.to_toml().encode()]),
-    _toml("secret-key", _load_identity, lambda: _written(ALICE.save, "alice.key")),
+    _toml("secret-key", _load_identity, lambda: written(ALICE.save, "alice.key")),
     _toml(
         "token-digests",
         lambda path: TokenBook.load(path, TASK.digest(), 1),
-        lambda: _written(lambda path: add_tokens(path, TASK.digest(), ["00" * 16, "ab" * 16]), "tokens.toml"),
+        lambda: written(lambda path: add_tokens(path, TASK.digest(), ["00" * 16, "ab" * 16]), "tokens.toml"),
     ),
     Parser(
         "token-file",
-        _from_file("token.txt", lambda path: read_token(read_private(path, "ask for one"))),
+        from_file("token.txt", lambda path: read_token(read_private(path, "ask for one"))),
         lambda: [b"0123456789abcdef0123456789abcdef\n"],
         MISUSE,
         share=SLOW,
         longest=200,
     ),
     Parser(
-        "model-npz", _from_file("model.npz", load_model), _npz, MISUSE, "model.npz", share=SLOW, memory_per_byte=2_048
+        "model-npz", from_file("model.npz", load_model), _npz, MISUSE, "model.npz", share=SLOW, memory_per_byte=2_048
     ),
     Parser(
         "model-safetensors",
-        _from_file("model.safetensors", load_model),
+        from_file("model.safetensors", load_model),
         _safetensors,
         MISUSE,
         "model.safetensors",

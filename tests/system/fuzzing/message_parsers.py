@@ -1,6 +1,6 @@
 """Messages and what travels in them: a client's, a server's, the other server's."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, get_args
 
@@ -94,16 +94,15 @@ def _reader(union: Any) -> Any:
 # ---- what travels in messages
 
 
-def _read_entries(data: bytes) -> None:
-    entries = unpack_digests(data, 100_000, "S1")
-    assert pack_digests(entries) == data
-    assert list(entries) == sorted(entries)
+def _listed(unpack: Callable[..., Collection[str]], pack: Callable[..., bytes]) -> Callable[[bytes], None]:
+    """A parser of clients' names in their order, with digests or without."""
 
+    def read(data: bytes) -> None:
+        found = unpack(data, 100_000, "S1")
+        assert pack(found) == data
+        assert sorted(set(found)) == list(found)
 
-def _read_names(data: bytes) -> None:
-    names = unpack_names(data, 100_000, "S1")
-    assert pack_names(names) == data
-    assert sorted(set(names)) == list(names)
+    return read
 
 
 def _read_marks(data: bytes) -> None:
@@ -258,9 +257,16 @@ PARSERS = (
         Parser(f"from-{sender}", _reader(UNIONS[sender]), partial(_written, said), PEER, "S1", tokens=_words(said))
         for sender, said in MESSAGES.items()
     ),
-    Parser("entries", _read_entries, _many_entries, PEER, "S1", tokens=EXTREMES),
+    Parser("entries", _listed(unpack_digests, pack_digests), _many_entries, PEER, "S1", tokens=EXTREMES),
     Parser("held-parts", _read_marks, lambda: [packed_marks([bytes(16), key(1)[:16]], 6)], PEER, "S1", longest=300),
-    Parser("names", _read_names, lambda: [pack_names(["alice", "bob", "é" * 64])], PEER, "S1", tokens=EXTREMES),
+    Parser(
+        "names",
+        _listed(unpack_names, pack_names),
+        lambda: [pack_names(["alice", "bob", "é" * 64])],
+        PEER,
+        "S1",
+        tokens=EXTREMES,
+    ),
     Parser(
         "round-configuration",
         _read_round,

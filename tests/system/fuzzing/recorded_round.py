@@ -8,9 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
-import numpy as np
 
-from fsl_async.config import RoundConfig
 from fsl_async.errors import StorageError
 from fsl_async.protocols import psr, ssa
 from fsl_async.protocols.machine import Event
@@ -21,7 +19,6 @@ from parties.server.evidence import EvidenceBook
 from parties.server.ledger import PrivacyLedger
 from parties.server.round.accumulation import InProcess
 from parties.server.round.engine import RoundStart
-from parties.server.round.records import RoundRecords
 from parties.server.round.run import RoundRun
 from parties.server.round.services import RoundServices
 from parties.server.round.shares import ShareRecords
@@ -32,29 +29,14 @@ from parties.storage.store import MemoryStore, Record
 from .channel_parsers import LaneAtOnce, at_once
 from .parser import SLOW, Parser
 from .samples import CONFIG, SERVERS, key, repeating
+from .store_parsers import MODEL, ROUND, SilentLink, records_of
 
-PREFIX = f"round-{CONFIG.number:08}"
 TERMS = ssa.Terms.of(CONFIG, 0)
-MODEL = {"items": np.zeros((40, 2), np.float32), "head": np.zeros(3, np.float32)}
 BEGUN = RoundStart(
     config=CONFIG, server=0, proof_key=key(12), model=MODEL, state={}, union={}, opened_at=1.0, closes_at=2.0, enough=2
 )
 PIECES = tuple(tuple(bytes([n]) * span.size(CONFIG.shape) for span in spans_of(CONFIG.shape)) for n in (0, 1))
 NAMES = tuple(share_digest(map(piece_digest, pieces)) for pieces in PIECES)
-
-
-class _Link:
-    """A link to the peer on which nothing is said."""
-
-    peer = "S1"
-
-
-async def _no_session(client: str):
-    raise AssertionError("no session is asked for")
-
-
-def _records(store: MemoryStore, config: RoundConfig) -> RoundRecords:
-    return RoundRecords(store, config, _no_session, lane=LaneAtOnce())
 
 
 async def _unreported(round_id: bytes, event: Event) -> None:
@@ -71,7 +53,7 @@ def _services(store: MemoryStore) -> RoundServices:
         known=lambda name: True,
         identity=SERVERS[0],
         randomness=repeating(1),
-        link=_Link(),
+        link=SilentLink(),
         report=_unreported,
         observe=unobserved,
         standstill=Standstill(unobserved),
@@ -92,13 +74,13 @@ def _entries(data: bytes) -> Iterator[bytes]:
 def _read_events(data: bytes) -> None:
     """Take the entries again; the state that they lead to has effects, and a settled round an account."""
     store = MemoryStore()
-    at_once(store.commit(*(Record(f"{PREFIX}/events", entry) for entry in _entries(data))))
-    shares = ShareRecords(store, StoreBlobs(store), LaneAtOnce(), PREFIX)
+    at_once(store.commit(*(Record(f"{ROUND}/events", entry) for entry in _entries(data))))
+    shares = ShareRecords(store, StoreBlobs(store), LaneAtOnce(), ROUND)
     for pieces in PIECES:
         for piece in pieces:
             at_once(shares.keep_piece(piece_digest(piece), piece))
         at_once(shares.keep_list(tuple(map(piece_digest, pieces))))
-    run = RoundRun(BEGUN, _records(store, CONFIG), _services(store))
+    run = RoundRun(BEGUN, records_of(store, CONFIG), _services(store))
     at_once(run.replay())
     assert ssa.effects(run.state, run.driver.terms) is not None
     if isinstance(run.state, ssa.Done | ssa.Aborted):
@@ -116,9 +98,9 @@ RETRIEVALS = msgspec.structs.replace(
 def _read_retrievals(data: bytes) -> None:
     """The same for a round that only serves retrievals."""
     store = MemoryStore()
-    at_once(store.commit(*(Record(f"{PREFIX}/events", entry) for entry in _entries(data))))
+    at_once(store.commit(*(Record(f"{ROUND}/events", entry) for entry in _entries(data))))
     begun = replace(BEGUN, config=RETRIEVALS)
-    run = RoundRun(begun, _records(store, RETRIEVALS), _services(store))
+    run = RoundRun(begun, records_of(store, RETRIEVALS), _services(store))
     at_once(run.replay())
     assert psr.effects(run.state, run.driver.terms) is not None
     assert run.settled.is_set() == isinstance(run.state, psr.Done | psr.Aborted)
@@ -129,14 +111,14 @@ def _read_retrievals(data: bytes) -> None:
 def _journals_of_retrievals() -> list[bytes]:
     """A round that is done, one that the peer closes first, and two that are given up."""
     begun = replace(BEGUN, config=RETRIEVALS)
-    terms = RoundRun(begun, _records(MemoryStore(), RETRIEVALS), _services(MemoryStore())).driver.terms
+    terms = RoundRun(begun, records_of(MemoryStore(), RETRIEVALS), _services(MemoryStore())).driver.terms
     ends = [psr.PeerClosed(), psr.PeerConclusion(terms.outcome)]
     given_up = [psr.CloseRound(), psr.GaveUp("no disk")]
     aborted = [psr.PeerClosed(), psr.PeerAbort("S1 gave up: no disk")]
-    return [_written(events) for events in ([psr.CloseRound(), *ends], ends, given_up, aborted)]
+    return [journal_of(events) for events in ([psr.CloseRound(), *ends], ends, given_up, aborted)]
 
 
-def _written(events: Sequence[Event]) -> bytes:
+def journal_of(events: Sequence[Event]) -> bytes:
     entries = [msgspec.msgpack.encode(event) for event in events]
     return b"".join(len(entry).to_bytes(2, "big") + entry for entry in entries)
 
@@ -159,26 +141,21 @@ def _journals() -> list[bytes]:
     ]
     late = [submitted[0], ssa.PeerRoster(clients), submitted[1]]
     given_up = [*agreed, ssa.GaveUp("no disk")]
-    return [_written(events) for events in (done, late, given_up, [ssa.PeerAbort("S1 gave up: no disk")])]
+    return [journal_of(events) for events in (done, late, given_up, [ssa.PeerAbort("S1 gave up: no disk")])]
 
 
-PARSERS = (
+PARSERS = tuple(
     Parser(
-        "server-round-of-retrievals",
-        _read_retrievals,
-        _journals_of_retrievals,
+        name,
+        read,
+        journals,
         (StorageError,),
-        source=PREFIX,
+        source=ROUND,
         share=10 * SLOW,
-        tokens=tuple(b"\xa4type" + msgspec.msgpack.encode(event.__name__) for _, event in psr.TRANSITIONS),
-    ),
-    Parser(
-        "server-round-events",
-        _read_events,
-        _journals,
-        (StorageError,),
-        source=PREFIX,
-        share=10 * SLOW,
-        tokens=tuple(b"\xa4type" + msgspec.msgpack.encode(event.__name__) for _, event in ssa.TRANSITIONS),
-    ),
+        tokens=tuple(b"\xa4type" + msgspec.msgpack.encode(event.__name__) for _, event in machine.TRANSITIONS),
+    )
+    for name, read, journals, machine in (
+        ("server-round-of-retrievals", _read_retrievals, _journals_of_retrievals, psr),
+        ("server-round-events", _read_events, _journals, ssa),
+    )
 )

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from fsl_async.config import RoundConfig
 from fsl_async.derivation import dense_digest, public_digest, tree_digest
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols import epochs, psu, sampling, ssa, toss
@@ -171,8 +172,8 @@ async def _no_session(client: str) -> Any:
     raise PeerViolationError(client, "has no session")
 
 
-def records_of(store: Store) -> RoundRecords:
-    return RoundRecords(store, CONFIG, _no_session, lane=LaneAtOnce())
+def records_of(store: Store, config: RoundConfig = CONFIG) -> RoundRecords:
+    return RoundRecords(store, config, _no_session, lane=LaneAtOnce())
 
 
 async def _requests(store: Store) -> None:

@@ -4,9 +4,7 @@ import math
 import struct
 
 import msgpack
-import msgspec
 
-from fsl_async.protocols.machine import Event
 from fsl_async.protocols.ssa import Evaluated, PeerAbort, PeerProofs, PeerRoster, Submitted
 from parties.cluster.frames import Answered, ArrayForm, framed
 from parties.cluster.orders import encoded
@@ -16,6 +14,7 @@ from transport.records import RecordType
 from .catalogue import PARSERS
 from .cluster_parsers import SAID
 from .parser import accepts
+from .recorded_round import journal_of
 
 OWNER = msgpack.unpackb(PARSERS["state-owner"].samples[0])
 
@@ -25,12 +24,6 @@ def _answer(total: int) -> bytes:
     before = bytes([RecordType.DATA]) + (1_024).to_bytes(8)
     payload, record = PARSERS["handshake-hostile-server"].samples[0].split(before)
     return payload + bytes([RecordType.DATA]) + total.to_bytes(8) + record
-
-
-def _recorded(*events: Event) -> bytes:
-    """A round's journal."""
-    entries = [msgspec.msgpack.encode(event) for event in events]
-    return b"".join(len(entry).to_bytes(2) + entry for entry in entries)
 
 
 def _answered(body: bytes, length: int) -> bytes:
@@ -83,7 +76,7 @@ FINDINGS = {
     "lists in a field that nobody knows": ("server-past", b"\x81\xa1x" + b"\x91" * 2_000),
     "a recorded evaluation of nobody": (
         "server-round-events",
-        _recorded(*(Submitted(*entry) for entry in ROSTER.items()), PeerRoster(ROSTER), Evaluated({}), PROOFS),
+        journal_of([*(Submitted(*entry) for entry in ROSTER.items()), PeerRoster(ROSTER), Evaluated({}), PROOFS]),
     ),
     "a report whose text is none": ("worker-words", b"\x01\x81\xa2\xff\xfe\x01"),
     "a report of lists in lists": ("worker-words", b"\x01\x81\xa1x" + b"\x91" * 2_000),
@@ -94,7 +87,7 @@ FINDINGS = {
     ),
     "constants whose text is none": ("constants", b'{"version": 2, "constants": {"machine": "\xff\xfe"}}'),
     "constants of lists in lists": ("constants", b"[" * 100_000),
-    "a recorded end without a reason": ("server-round-events", _recorded(PeerAbort(""))),
+    "a recorded end without a reason": ("server-round-events", journal_of([PeerAbort("")])),
 }
 
 
