@@ -53,7 +53,7 @@ from parties.storage.store import MemoryStore
 from tests import ROOT
 from tests.support.hand_made import Request, ask, connected, post, reply, retrieval, submission
 from tests.support.shop import TASK, Shop
-from tests.support.wire_page import CLIENT, SERVERS, VECTORS, of
+from tests.support.wire_page import CLIENT, SERVERS, VECTORS, of, pad
 from tests.test_wire_page import DOCS, fields_of, read_message
 from transport import Channel, ChannelClosedError, HandshakeSettings, Kind, Refusal, Role
 from transport.errors import AuthenticationError, ConnectionLostError, RecordError
@@ -172,7 +172,7 @@ async def to_dialler(*sent: bytes) -> str:
             if len(sent) > 1:
                 await wire.send(sent[1])
             if len(sent) > 2:
-                assert noise.write_message(unpadded_second()) == sent[1]
+                assert noise.write_message(pad(of(VECTORS["verified"]["task digest"]), 1_024)) == sent[1]
                 noise.read_message(await wire.receive_exactly(1_088))
                 await wire.send(b"".join(RecordWriter(noise.split()[0]).message([sent[2]])))
         await ours.aclose()
@@ -188,11 +188,6 @@ async def to_dialler(*sent: bytes) -> str:
         finally:
             nursery.cancel_scope.cancel()
     raise AssertionError
-
-
-def unpadded_second() -> bytes:
-    content = of(VECTORS["verified"]["task digest"])
-    return (len(content).to_bytes(2, "big") + content).ljust(1_024, b"\0")
 
 
 async def read_preamble_as_a_listener(case: dict[str, Any]) -> str:

@@ -17,12 +17,6 @@ from tests.support.lost_connections import finish_with
 from tests.support.shop import TASK, FailingStore, honest_round, meddled, model, take_part
 
 
-@pytest.fixture
-async def network():
-    async with simulate(TASK, model(), seed=1) as network:
-        yield network
-
-
 def stalled(network: Network, kind: type[Message], name: str = "carol") -> Client:
     """A client whose first message of a kind is never done; those after it are."""
     stalls = [True]

@@ -244,13 +244,12 @@ async def test_a_hint_announces_its_part_as_a_submission_does(announced, says, a
             await take_part(mallory)
 
 
-async def test_a_request_for_another_round_is_refused_as_closed():
-    async with simulate(TASK, model(), seed=9) as network:
-        hook = with_field(Retrieve | Submit, round_id=bytes(32))
-        async with meddled(network.client("mallory"), outgoing=hook) as mallory:
-            with pytest.raises(FslError, match="the round of this request is not open"):
-                await take_part(mallory)
-        await honest_round(network)
+async def test_a_request_for_another_round_is_refused_as_closed(network):
+    hook = with_field(Retrieve | Submit, round_id=bytes(32))
+    async with meddled(network.client("mallory"), outgoing=hook) as mallory:
+        with pytest.raises(FslError, match="the round of this request is not open"):
+            await take_part(mallory)
+    await honest_round(network)
 
 
 @pytest.fixture(params=["memory", "tcp"])
@@ -306,30 +305,27 @@ async def test_random_messages_on_an_open_channel_disturb_nobody(nursery, wires)
 # ---- who is who
 
 
-async def test_an_unknown_client_is_refused_with_its_key():
-    async with simulate(TASK, model(), seed=11) as network:
-        stranger = Identity.generate("stranger")
-        client = Client(replace(network.client("anna").setup, identity=stranger))
-        with pytest.raises(RefusedError, match=f"unknown client: key {key_prefix(stranger.public.channel)}"):
-            await client.run()
-        await honest_round(network)
+async def test_an_unknown_client_is_refused_with_its_key(network):
+    stranger = Identity.generate("stranger")
+    client = Client(replace(network.client("anna").setup, identity=stranger))
+    with pytest.raises(RefusedError, match=f"unknown client: key {key_prefix(stranger.public.channel)}"):
+        await client.run()
+    await honest_round(network)
 
 
-async def test_a_wrong_server_key_is_refused_before_the_client_says_who_it_is():
-    async with simulate(TASK, model(), seed=12) as network:
-        setup = network.client("carol").setup
-        for swapped in (setup.servers[::-1], (setup.servers[0], Identity.generate("S1").public)):
-            with pytest.raises(WrongServerKeyError, match="pinned key"):
-                await Client(replace(setup, servers=swapped)).run()
-        await honest_round(network)
+async def test_a_wrong_server_key_is_refused_before_the_client_says_who_it_is(network):
+    setup = network.client("carol").setup
+    for swapped in (setup.servers[::-1], (setup.servers[0], Identity.generate("S1").public)):
+        with pytest.raises(WrongServerKeyError, match="pinned key"):
+            await Client(replace(setup, servers=swapped)).run()
+    await honest_round(network)
 
 
-async def test_a_server_that_is_not_there_is_named_by_its_address():
-    async with simulate(TASK, model(), seed=13) as network:
-        setup = network.client("carol").setup
-        with pytest.raises(UnreachableError, match="nothing listens at 'S7'"):
-            await Client(replace(setup, addresses=("S0", "S7"))).run()
-        await honest_round(network)
+async def test_a_server_that_is_not_there_is_named_by_its_address(network):
+    setup = network.client("carol").setup
+    with pytest.raises(UnreachableError, match="nothing listens at 'S7'"):
+        await Client(replace(setup, addresses=("S0", "S7"))).run()
+    await honest_round(network)
 
 
 OTHER_TASKS = {
@@ -400,14 +396,13 @@ async def test_the_same_submission_again_gets_the_same_receipts():
         await honest_round(network, "carol")
 
 
-async def test_another_submission_of_one_client_is_a_conflict_and_the_first_one_counts():
-    async with simulate(TASK, model(), seed=16) as network:
-        async with network.client("carol") as carol, Client(network.client("carol").setup) as twin:
-            await take_part(carol, retrieves=False)
-            with pytest.raises(RequestDeniedError, match="conflict"):
-                await twin.submit({"head": np.ones(HEAD)})
-            assert carol.name == twin.name
-        await honest_round(network, "carol")
+async def test_another_submission_of_one_client_is_a_conflict_and_the_first_one_counts(network):
+    async with network.client("carol") as carol, Client(network.client("carol").setup) as twin:
+        await take_part(carol, retrieves=False)
+        with pytest.raises(RequestDeniedError, match="conflict"):
+            await twin.submit({"head": np.ones(HEAD)})
+        assert carol.name == twin.name
+    await honest_round(network, "carol")
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -55,25 +55,24 @@ async def interrupted(message: type[Message], address: str = "S1") -> AsyncItera
 
 @pytest.mark.parametrize("address", ["S0", "S1"])
 @pytest.mark.parametrize("message", [Submit, Receipt])
-async def test_a_cancelled_submission_is_resumed_with_the_same_bytes(message, address, autojump_clock):
-    async with simulate(TASK, model(), seed=1) as network:
-        carol, sent = await stalled(network, "carol", message, address)
-        async with carol:
-            with trio.move_on_after(1) as scope:
-                await take_part(carol)
-            assert scope.cancelled_caught
-            assert carol.pending == carol.round_number == 1
-            for call in (lambda: carol.submit({}), lambda: carol.retrieve({"items": [1]})):
-                with pytest.raises(MisuseError, match=r"a submission to round 1 is pending, .* `resume` finishes it"):
-                    await call()
-            receipt = await carol.resume()
-            assert (receipt.number, carol.pending) == (1, 0)
-            assert all(len(signature) == 64 for signature in receipt.signatures)
-            assert len(set(sent)) == 2  # what goes to S0, and what goes to S1
-            with pytest.raises(MisuseError, match="no submission is pending"):
-                await carol.resume()
-            await finish_with(network, "carol")
-            assert (await carol.outcome()).counted
+async def test_a_cancelled_submission_is_resumed_with_the_same_bytes(message, address, autojump_clock, network):
+    carol, sent = await stalled(network, "carol", message, address)
+    async with carol:
+        with trio.move_on_after(1) as scope:
+            await take_part(carol)
+        assert scope.cancelled_caught
+        assert carol.pending == carol.round_number == 1
+        for call in (lambda: carol.submit({}), lambda: carol.retrieve({"items": [1]})):
+            with pytest.raises(MisuseError, match=r"a submission to round 1 is pending, .* `resume` finishes it"):
+                await call()
+        receipt = await carol.resume()
+        assert (receipt.number, carol.pending) == (1, 0)
+        assert all(len(signature) == 64 for signature in receipt.signatures)
+        assert len(set(sent)) == 2  # what goes to S0, and what goes to S1
+        with pytest.raises(MisuseError, match="no submission is pending"):
+            await carol.resume()
+        await finish_with(network, "carol")
+        assert (await carol.outcome()).counted
 
 
 async def test_a_submission_whose_patience_was_over_is_resumed(autojump_clock):
@@ -132,23 +131,22 @@ async def test_a_submission_whose_receipts_were_lost_and_whose_round_is_over_is_
         await finish_with(network, "carol")
 
 
-async def test_receipts_are_lost_with_their_connections_and_the_round_ends_meanwhile(autojump_clock):
+async def test_receipts_are_lost_with_their_connections_and_the_round_ends_meanwhile(autojump_clock, network):
     """The same without a cancellation: `submit` itself learns that it was counted."""
-    async with simulate(TASK, model(), seed=1) as network:
-        ended = trio.Event()
+    ended = trio.Event()
 
-        async def lose_receipt(address: str, said: Message, data: bytes) -> bytes:
-            if isinstance(said, Receipt) and not ended.is_set():
-                await ended.wait()
-                raise ConnectionLostError("lost")
-            return data
+    async def lose_receipt(address: str, said: Message, data: bytes) -> bytes:
+        if isinstance(said, Receipt) and not ended.is_set():
+            await ended.wait()
+            raise ConnectionLostError("lost")
+        return data
 
-        async with meddled(network.client("carol"), incoming=lose_receipt) as carol, trio.open_nursery() as nursery:
-            nursery.start_soon(take_part, carol)
-            await trio.sleep(1)
-            await finish_with(network, "carol")
-            ended.set()
-        assert carol.pending == 0
+    async with meddled(network.client("carol"), incoming=lose_receipt) as carol, trio.open_nursery() as nursery:
+        nursery.start_soon(take_part, carol)
+        await trio.sleep(1)
+        await finish_with(network, "carol")
+        ended.set()
+    assert carol.pending == 0
 
 
 async def test_a_pending_submission_whose_round_is_gone_does_not_stop_the_next_one(autojump_clock):
@@ -212,17 +210,16 @@ async def test_after_a_cancelled_retrieval_one_may_submit_without_another(autoju
         await finish_with(network, "carol")
 
 
-async def test_a_cancelled_retrieval_of_a_round_that_is_gone_is_followed_by_one_in_the_next(autojump_clock):
-    async with simulate(TASK, model(), seed=1) as network:
-        carol, _ = await stalled(network, "carol", Answer)
-        async with carol, network.client("anna") as anna:
-            with trio.move_on_after(1):
-                await take_part(carol)
-            await take_part(anna)
-            await finish_with(network, "anna")
+async def test_a_cancelled_retrieval_of_a_round_that_is_gone_is_followed_by_one_in_the_next(autojump_clock, network):
+    carol, _ = await stalled(network, "carol", Answer)
+    async with carol, network.client("anna") as anna:
+        with trio.move_on_after(1):
             await take_part(carol)
-            assert carol.round_number == 2
-        await finish_with(network, "carol")
+        await take_part(anna)
+        await finish_with(network, "anna")
+        await take_part(carol)
+        assert carol.round_number == 2
+    await finish_with(network, "carol")
 
 
 async def test_failed_retrievals_have_a_number_each_and_eight_are_the_most(autojump_clock):

@@ -162,25 +162,23 @@ async def test_a_round_is_exact_wherever_a_client_s_connections_are_cut(offset, 
             assert len(carol.setup.transport.dialled) > 2
 
 
-async def test_a_server_that_was_never_there_is_not_waited_for(autojump_clock):
-    async with simulate(TASK, model(), seed=1) as network:
-        carol = cut(network.client("carol"), until=float("inf"))
-        with pytest.raises(UnreachableError, match=r"^S0 \(S0\): nothing listens at S0"):
-            await carol.run()
-        assert trio.current_time() == 0
-        assert carol.setup.transport.dialled == ["S0"]
+async def test_a_server_that_was_never_there_is_not_waited_for(autojump_clock, network):
+    carol = cut(network.client("carol"), until=float("inf"))
+    with pytest.raises(UnreachableError, match=r"^S0 \(S0\): nothing listens at S0"):
+        await carol.run()
+    assert trio.current_time() == 0
+    assert carol.setup.transport.dialled == ["S0"]
 
 
-async def test_a_server_that_was_there_in_an_earlier_life_is_waited_for(autojump_clock):
-    async with simulate(TASK, model(), seed=1) as network:
-        store = MemoryStore()
-        async with Client(replace(network.client("carol").setup, store=store)):
-            pass
-        carol = cut(network.client("carol"), until=20.0)
-        async with Client(replace(carol.setup, store=store)) as carol:
-            assert 20 <= trio.current_time() < 26
-            await take_part(carol)
-        await finish_with(network, "carol")
+async def test_a_server_that_was_there_in_an_earlier_life_is_waited_for(autojump_clock, network):
+    store = MemoryStore()
+    async with Client(replace(network.client("carol").setup, store=store)):
+        pass
+    carol = cut(network.client("carol"), until=20.0)
+    async with Client(replace(carol.setup, store=store)) as carol:
+        assert 20 <= trio.current_time() < 26
+        await take_part(carol)
+    await finish_with(network, "carol")
 
 
 # ---- patience
@@ -195,12 +193,9 @@ async def test_a_server_that_was_there_in_an_earlier_life_is_waited_for(autojump
         (Submit, "submitting"),
     ],
 )
-async def test_when_patience_is_over_the_error_tells_everything(message, doing, autojump_clock):
+async def test_when_patience_is_over_the_error_tells_everything(message, doing, autojump_clock, network):
     lose, times = away_from(message, "S0")
-    async with (
-        simulate(TASK, model(), seed=1) as network,
-        meddled(patient(network, await carried_by_s0(network)), outgoing=lose) as carol,
-    ):
+    async with meddled(patient(network, await carried_by_s0(network)), outgoing=lose) as carol:
         with pytest.raises(ConnectionLostError) as caught:
             await take_part(carol)
     seconds = times[-1] - times[0]
@@ -229,13 +224,10 @@ async def carried_by_s0(network: Network) -> str:
 
 
 @pytest.mark.parametrize("patience", [0.0, 1.0, 300.0])
-async def test_patience_is_the_caller_s_to_choose(patience, autojump_clock):
+async def test_patience_is_the_caller_s_to_choose(patience, autojump_clock, network):
     lose, times = away_from(Submit)
     told = f"in {patience:.0f} s" if patience else "tried once"
-    async with (
-        simulate(TASK, model(), seed=1) as network,
-        meddled(patient(network, "carol", patience), outgoing=lose) as carol,
-    ):
+    async with meddled(patient(network, "carol", patience), outgoing=lose) as carol:
         with pytest.raises(ConnectionLostError, match=told):
             await take_part(carol)
     assert patience <= times[-1] - times[0] < patience + 0.1
@@ -255,10 +247,9 @@ async def test_endless_patience_ends_with_the_caller_s(autojump_clock):
 
 
 @pytest.mark.parametrize("patience", [-1.0, float("nan")])
-async def test_patience_is_a_number_of_seconds(patience, autojump_clock):
-    async with simulate(TASK, model(), seed=1) as network:
-        with pytest.raises(MisuseError, match="patience is a number of seconds"):
-            replace(network.client("carol").setup, patience=patience)
+async def test_patience_is_a_number_of_seconds(patience, autojump_clock, network):
+    with pytest.raises(MisuseError, match="patience is a number of seconds"):
+        replace(network.client("carol").setup, patience=patience)
 
 
 async def test_a_wait_that_the_servers_impose_takes_no_patience(autojump_clock):
@@ -279,17 +270,16 @@ async def test_a_wait_that_the_servers_impose_takes_no_patience(autojump_clock):
         await finish_with(network, "carol")
 
 
-async def test_many_clients_do_not_come_back_all_at_once(autojump_clock):
-    async with simulate(TASK, model(), seed=1) as network:
-        firsts = []
-        for name in map("client {}".format, range(6)):
-            lose, times = away_from(Enter, "S0")
-            async with meddled(network.client(name), outgoing=lose) as client:
-                with trio.move_on_after(1):
-                    await client.retrieve({"items": [1]})
-            firsts.append(times[1] - times[0])
-        assert all(0.1 <= first <= 0.2 for first in firsts)
-        assert len(set(firsts)) == 6
+async def test_many_clients_do_not_come_back_all_at_once(autojump_clock, network):
+    firsts = []
+    for name in map("client {}".format, range(6)):
+        lose, times = away_from(Enter, "S0")
+        async with meddled(network.client(name), outgoing=lose) as client:
+            with trio.move_on_after(1):
+                await client.retrieve({"items": [1]})
+        firsts.append(times[1] - times[0])
+    assert all(0.1 <= first <= 0.2 for first in firsts)
+    assert len(set(firsts)) == 6
 
 
 async def test_the_jitter_is_the_client_s_own_randomness_so_that_simulations_stay_reproducible(autojump_clock):
@@ -323,17 +313,14 @@ def strangers(setup: ClientSetup) -> dict[type[FslError], ClientSetup]:
 
 
 @pytest.mark.parametrize("kind", [WrongServerKeyError, RefusedError, KindMismatchError, MisuseError])
-async def test_what_will_be_the_same_next_time_is_told_at_once(kind, autojump_clock):
+async def test_what_will_be_the_same_next_time_is_told_at_once(kind, autojump_clock, network):
     """A wrong key is tried once more: a server that is killed in the middle of a handshake looks the same."""
-    async with simulate(TASK, model(), seed=1) as network:
-        transport = Scissors(network.client("carol").setup.transport)
-        client = Client(
-            replace(strangers(network.client("carol").setup)[kind], transport=transport, patience=float("inf"))
-        )
-        with pytest.raises(kind, match="S0"):
-            await client.run()
-        assert transport.dialled == ["S0"] * (2 if kind is WrongServerKeyError else 1)
-        assert trio.current_time() < 1
+    transport = Scissors(network.client("carol").setup.transport)
+    client = Client(replace(strangers(network.client("carol").setup)[kind], transport=transport, patience=float("inf")))
+    with pytest.raises(kind, match="S0"):
+        await client.run()
+    assert transport.dialled == ["S0"] * (2 if kind is WrongServerKeyError else 1)
+    assert trio.current_time() < 1
 
 
 # ---- busy
