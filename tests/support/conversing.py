@@ -9,13 +9,12 @@ import pytest
 import trio
 
 from fsl_async.errors import ChannelError, FslError
-from fsl_async.wire.codec import decode, encode
+from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import (
     AskOutcome,
     AskTask,
     Block,
     Enter,
-    FromServer,
     Opened,
     Receipt,
     Refused,
@@ -26,6 +25,7 @@ from parties.events import unobserved
 from parties.schedule import ConversationLimits
 from parties.server.clients.connection import ClientConnections
 from parties.server.replies import AbuseError, RequestRefusedError
+from tests.support.hand_made import reply
 from tests.support.record_peer import RecordPeer
 from transport import Channel, HandshakeSettings, KeyPair, Kind, MemoryNetwork, Role, Service
 
@@ -163,10 +163,6 @@ def submit(size=BULK, query=0, byte=1):
         round_id=ROUND, query=query, seed=bytes(16), commitments=(bytes(32), bytes(32)), public_digest=bytes(32)
     )
     return encode(message, bytes([byte]) * size)
-
-
-async def reply(channel):
-    return decode(await channel.receive(10**6), FromServer, "S0").message
 
 
 async def ask(channel, *parts):

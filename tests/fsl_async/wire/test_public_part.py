@@ -54,6 +54,7 @@ def test_pieces_lie_side_by_side_in_the_order_of_the_forests(bits: int) -> None:
             assert layout.pieces[0].start == 0
             assert all(left.stop == right.start for left, right in itertools.pairwise(layout.pieces))
             assert layout.size == layout.pieces[-1].stop
+            assert len({(piece.key, piece.kind) for piece in layout.pieces}) == len(layout.pieces), "each once"
             assert [key for key, _ in itertools.groupby(piece.key for piece in layout.pieces if piece.key)] == [
                 key for key, _ in forests_of(task)
             ]
@@ -177,19 +178,6 @@ def test_the_paper_s_rates_cost_no_more_than_promised(select: int, limit: float)
     """The paper's own figures are 2.0 MB at 1 % and 20.3 MB at 10 %; sending all weights takes 16 MB."""
     task = task_of(128, "semi-honest", (Sparse("a", rows=2**20, select=select),))
     assert Layout.submission(task, Trees.OWN).size <= limit
-
-
-def test_riding_on_a_retrieval_s_trees_costs_one_tree_less() -> None:
-    task = task_of()
-    trees = sum(forest.tree_bytes for _, forest in forests_of(task))
-    assert Layout.submission(task, Trees.OWN).size - Layout.submission(task, Trees.RETRIEVAL).size == trees
-    assert Layout.retrieval(task).size == trees
-
-
-def test_a_session_s_later_rounds_cost_one_hint_per_bin_and_a_salt() -> None:
-    task = task_of()
-    hints = sum(forest.hint_bytes for _, forest in forests_of(task))
-    assert Layout.submission(task, Trees.SESSION).size == hints + SALT_BYTES + DIGEST_BYTES
 
 
 def test_sizes_do_not_depend_on_anything_but_the_task() -> None:

@@ -104,39 +104,25 @@ def _said(data: bytes, peer: str) -> Event:
 
 def _round_event(state: ssa.Round, terms: ssa.Terms, source: Bytes) -> Event:
     kind, variant = source.take() % 16, source.take()
-    match kind:
-        case 0:
-            return ssa.Submitted(NAMES[variant % 3], key(100 + variant % 3 + (variant >> 7) * 10))
-        case 1:
-            return ssa.CloseRound()
-        case 2:
-            return ssa.GraceOver()
-        case 3:
-            return ssa.PeerRoster(_entries(variant))
-        case 4:
-            return ssa.Evaluated(_proofs(state, variant) if terms.verified else {})
-        case 5:
-            return ssa.PeerProofs(_proofs(state, variant) if variant < 128 else _entries(variant))
-        case 6:
-            return ssa.Summed(key(40), key(41))
-        case 7:
-            return ssa.PeerCommitment(_commitment(state, terms, variant))
-        case 8:
-            return ssa.PeerShare(key(variant % 4), key(1))
-        case 9:
-            return ssa.Applied(key(50))
-        case 10:
-            return ssa.PeerConclusion(key(50 + (variant & 1)))
-        case 11:
-            return ssa.GaveUp("tired" * variant)
-        case 12:
-            return ssa.PeerAbort("é" * variant)
-        case 14:
-            return ssa.RowsCounted(key(60))
-        case 15:
-            return ssa.PeerCounts(key(61 + (variant & 1)))
-        case _:
-            return _said(source.take_many(variant), terms.peer)
+    events: tuple[Callable[[], Event], ...] = (
+        lambda: ssa.Submitted(NAMES[variant % 3], key(100 + variant % 3 + (variant >> 7) * 10)),
+        ssa.CloseRound,
+        ssa.GraceOver,
+        lambda: ssa.PeerRoster(_entries(variant)),
+        lambda: ssa.Evaluated(_proofs(state, variant) if terms.verified else {}),
+        lambda: ssa.PeerProofs(_proofs(state, variant) if variant < 128 else _entries(variant)),
+        lambda: ssa.Summed(key(40), key(41)),
+        lambda: ssa.PeerCommitment(_commitment(state, terms, variant)),
+        lambda: ssa.PeerShare(key(variant % 4), key(1)),
+        lambda: ssa.Applied(key(50)),
+        lambda: ssa.PeerConclusion(key(50 + (variant & 1))),
+        lambda: ssa.GaveUp("tired" * variant),
+        lambda: ssa.PeerAbort("é" * variant),
+        lambda: _said(source.take_many(variant), terms.peer),
+        lambda: ssa.RowsCounted(key(60)),
+        lambda: ssa.PeerCounts(key(61 + (variant & 1))),
+    )
+    return events[kind]()
 
 
 RANK = {kind: place for place, kind in enumerate(ssa.ACCEPTS)}
