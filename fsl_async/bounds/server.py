@@ -122,7 +122,6 @@ def _of_weight(terms: BoundTerms, server: int, elements: Elements, integers: lis
 
 
 def _word_of_weight(terms: BoundTerms, elements: Elements) -> int:
-    """This server's word of the client's weight."""
     return unsigned(elements[terms.weight_place : terms.weight_place + 1], terms.ring_bits)[0]
 
 

@@ -316,7 +316,6 @@ class Aggregate:
         )
 
     def _dense_share(self, submission: Submission, salt: bytes) -> Elements:
-        """This server's share of the submission's dense blocks."""
         task = self._config.shape
         if not len(self._dense):
             return self._dense

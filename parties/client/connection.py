@@ -124,7 +124,7 @@ class ServerConnection:
         """Give up a connection, if there is one, over which a question that is answered at once is not."""
         if isinstance(self._state, _Connected):
             with suppress(ChannelError):
-                await self.request(*parts, until=until, remind=_nothing)
+                await self.request(*parts, until=until, remind=lambda: None)
 
     async def leave(self) -> None:
         """Leave a connection that the server ends; the next request makes another one."""
@@ -142,10 +142,6 @@ class ServerConnection:
             finally:
                 self._sent_before += left.channel.bytes_sent
                 self._received_before += left.channel.bytes_received
-
-
-def _nothing() -> None:
-    """Remind nobody."""
 
 
 def _moving(until: float) -> Pace:

@@ -168,7 +168,9 @@ class RoundEntry:
             FslError: as `Outcomes.learn`, of a pending submission; or as `Announcements.announced`.
         """
         while True:
-            config = await self._enter_next(wait=wait)
+            config = await self._entered(wait=wait)
+            if config is None:  # with `wait`, rounds that are for others are passed over
+                continue
             if config.protocol in wanted:
                 await self._unions.of_round(config)
                 return config
@@ -185,12 +187,6 @@ class RoundEntry:
                     "`unite(rows, wait=True)` waits for a round that does"
                 )
             await self._participation.leave(Leave())
-
-    async def _enter_next(self, *, wait: bool) -> RoundConfig:
-        """Be in an open round, whatever it runs; with `wait`, rounds that are for others are passed over."""
-        while (config := await self._entered(wait=wait)) is None:
-            pass
-        return config
 
     async def _entered(self, *, wait: bool) -> RoundConfig | None:
         """The open round that this client is in; None once the next one was announced, for it or for others."""

@@ -268,7 +268,7 @@ class Outcomes:
                 f"round {outcome.number} has ended without this submission ({outcome.reason}), and both servers have "
                 "signed that: it counts nowhere, and may be sent again"
             ) from closed
-        return self._receipt_of(draft)
+        return self.receipt_of(draft)
 
     async def refuse_counted(self, draft: Draft) -> None:
         """Settle a pending submission whose round is gone, before another round is entered.
@@ -279,10 +279,10 @@ class Outcomes:
         """
         outcome = await self.learn()
         if outcome.counted:
-            raise AlreadyCountedError(self._receipt_of(draft), outcome)
+            raise AlreadyCountedError(self.receipt_of(draft), outcome)
 
-    def _receipt_of(self, draft: Draft) -> SubmissionReceipt:
-        """The receipt of a submission that both servers have signed to have counted."""
+    def receipt_of(self, draft: Draft) -> SubmissionReceipt:
+        """The receipt of a submission that both servers have acknowledged, or signed to have counted."""
         first, second = (draft.receipts.get(server, BY_OUTCOME) for server in (0, 1))
         spent = privacy_spent(self._setup.task, self._participation.charged)
         return SubmissionReceipt(draft.config.number, draft.digest, (first, second), 0, draft.left_out, spent)

@@ -18,7 +18,7 @@ from fsl_async.ring import Elements
 from fsl_async.wire.messages import NO_RETRIEVAL, Receipt
 from fsl_async.wire.public_part import Trees
 from parties.client.downloads import Unions
-from parties.client.outcomes import Outcomes, check_budget, check_receipt, in_doubt, privacy_spent
+from parties.client.outcomes import Outcomes, check_budget, check_receipt, in_doubt
 from parties.client.participation import Participation
 from parties.client.requests import Requests
 from parties.client.session import TreeSession
@@ -93,10 +93,7 @@ class Submitter:
         before = self._requests.bytes_sent
         with in_doubt(draft.config):
             try:
-                draft = await self._receipted(draft)
-                signatures = draft.receipts[0], draft.receipts[1]
-                spent = privacy_spent(self._setup.task, self._participation.charged)
-                receipt = SubmissionReceipt(draft.config.number, draft.digest, signatures, 0, draft.left_out, spent)
+                receipt = self._outcomes.receipt_of(await self._receipted(draft))
             except RoundClosedError as closed:
                 receipt = await self._outcomes.receipt(self._latest(draft), closed)
         return replace(receipt, bytes_sent=self._requests.bytes_sent - before)

@@ -27,12 +27,10 @@ from fsl_async.task import ProtocolName, Task
 from fsl_async.union import union_task
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.events import Observer, Warned, unobserved
-from parties.server.replies import ContradictionError, RequestRefusedError
+from parties.server.replies import NOTHING, ContradictionError, RequestRefusedError
 from parties.server.store_layout import client_key
 from parties.storage.blobs.blobs import DamagedBlobError
 from parties.storage.store import Change, Erase, Put, Store, decode_stored
-
-NOTHING = memoryview(b"")
 
 
 class StoredOrigin(Discreet, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -196,7 +194,6 @@ class Sessions:
         )
 
     async def _tree_prefixes(self, client: str) -> set[str]:
-        """The prefixes under which a client's trees are stored."""
         keys = await self._store.keys(f"session/{client_key(client)}/")
         return {key.rpartition("/")[0] for key in keys if not key.endswith("/state")}
 

@@ -164,5 +164,4 @@ def longest_answer(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> int:
 
 
 def _row_bytes(array: np.ndarray[Any, Any]) -> int:
-    """Bytes of one row of a sparse block."""
     return int(np.prod(array.shape[1:], initial=array.itemsize))

@@ -315,7 +315,6 @@ class RoundRun:
             self.driver.resend()
 
     def _end_waiting(self) -> None:
-        """End what waited for a state that is past."""
         if not self.driver.takes_requests:
             self.requests.close(f"round {self.config.number} has closed")
         if type(self.state) in self.driver.machine.final:

@@ -833,7 +833,7 @@ GUARDS: dict[str, list[Guard]] = {
         Guard("an error says that a submission has left", "error.in_doubt = config.number", REPEATED, "pass"),
         Guard(
             "that a pending submission was counted is told",
-            "raise AlreadyCountedError(self._receipt_of(draft), outcome)",
+            "raise AlreadyCountedError(self.receipt_of(draft), outcome)",
             REPEATED,
             "pass",
         ),
