@@ -37,6 +37,10 @@ def kernels_find_us() -> Iterator[None]:
 def run(notebook: nbformat.NotebookNode) -> str:
     """What the cells print, in order; a cell that raises is an error here."""
     NotebookClient(notebook, timeout=280, kernel_name="python3", resources={}).execute()
+    return printed_by(notebook)
+
+
+def printed_by(notebook: nbformat.NotebookNode) -> str:
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     return "".join(output.get("text", "") for output in outputs if output.get("name") == "stdout")
 
@@ -121,15 +125,13 @@ BLOCKING = UNDER_TRIO.replace("async with", "with").replace("await ", "").replac
 
 
 def test_every_door_in_a_cell_and_the_wrong_one_names_the_right_one():
+    """And a cell that fails is an error here."""
     on_asyncio = UNDER_TRIO.replace("parties.simulate", "parties.aio.simulate")
-    printed = run(
-        cells(TASK, WRONG_DOOR, on_asyncio, BLOCKING, "%autoawait trio", UNDER_TRIO, WRONG_DOOR_OF_ASYNCIO, BLOCKING)
-    )
+    under_trio = "%autoawait trio", UNDER_TRIO, WRONG_DOOR_OF_ASYNCIO, BLOCKING
+    notebook = cells(TASK, WRONG_DOOR, on_asyncio, BLOCKING, *under_trio, "1 / 0")
+    with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
+        run(notebook)
+    printed = printed_by(notebook)
     assert printed.count("('anna', 'ben')") == 4
     assert "an asyncio loop runs here: use `async with parties.aio.simulate(...)`" in printed
     assert "this is a trio task: use `async with parties.simulate(...)`" in printed
-
-
-def test_a_cell_that_fails_is_an_error_here():
-    with pytest.raises(CellExecutionError):
-        run(cells("1 / 0"))

@@ -75,20 +75,25 @@ def test_wide_rows_are_moved_as_mega_elements() -> None:
     assert made.costed[Name.MEGA].total.up < made.costed[Name.BASIC].total.up / 5
 
 
+@pytest.mark.usefixtures("without_search")
 def test_epochs_are_recommended_only_for_several_rounds() -> None:
-    assert 'selection="fixed"' not in said(make_plan(question(), HOME))
-    assert 'selection="fixed"' in said(make_plan(question(rounds=5), HOME))
+    assert 'selection="fixed"' not in said(plan.make_plan(question(), HOME))
+    assert 'selection="fixed"' in said(plan.make_plan(question(rounds=5), HOME))
 
 
+@pytest.mark.usefixtures("without_search")
 def test_a_small_union_is_recommended_where_the_servers_limit_a_round() -> None:
     wide = question(rows=20_000, select=60, width=64, union=400, clients=8)
     slow_link = replace(HOME, link=1e7)
-    assert 'alignment="union" saves time, not upload, with a union of 400 rows' in said(make_plan(wide, slow_link))
-    assert 'alignment="union" does not pay with a union of 20,000 rows' in said(make_plan(question(union=20_000), HOME))
+    assert 'alignment="union" saves time, not upload, with a union of 400 rows' in said(plan.make_plan(wide, slow_link))
+    assert 'alignment="union" does not pay with a union of 20,000 rows' in said(
+        plan.make_plan(question(union=20_000), HOME)
+    )
 
 
+@pytest.mark.usefixtures("without_search")
 def test_a_small_union_saves_upload_and_the_sentence_says_so() -> None:
-    made = make_plan(question(rows=100_000, select=10, width=64, union=10, clients=10), HOME)
+    made = plan.make_plan(question(rows=100_000, select=10, width=64, union=10, clients=10), HOME)
     alone, union = (made.costed[name].total.up for name in (Name.MEGA, Name.UNION))
     assert union < alone / 2
     expected = (
@@ -113,8 +118,9 @@ def test_sentences_about_unions_are_true(union: int, rounds: int, selection: str
     assert ("that move plainly" in sentence) == (union <= made.costed[Name.EPOCHS].variant.shapes[0].bins)
 
 
+@pytest.mark.usefixtures("without_search")
 def test_a_union_that_costs_more_than_it_saves_is_advised_against() -> None:
-    made = make_plan(question(alignment="union", union=20_000), HOME)
+    made = plan.make_plan(question(alignment="union", union=20_000), HOME)
     assert made.asked is Name.UNION
     assert '; alignment="all" would make that ' in made.verdict
 
@@ -214,6 +220,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 SMALL = ("--rows", "4000", "--select", "40", "--clients", "10")
 
 
+@pytest.mark.usefixtures("without_search")
 def test_json_is_one_object_with_every_variant(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, *SMALL, "--width", "4", "--rounds", "3", "--format", "json")
     assert (code, err) == (0, "")
@@ -265,6 +272,7 @@ def test_the_papers_numbers_stand_beside_ours(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(view, "PAPER_ROWS", 2**13)  # the rates' search over 2^20 rows takes seconds
+    monkeypatch.setattr(view, "crossover", cache(view.crossover))  # both formats ask for the same ones
     code, out, _ = run(capsys, *SMALL, "--paper", "--format", "json")
     assert code == 0
     paper = json.loads(out)["result"]["paper"]
@@ -432,6 +440,7 @@ def test_what_is_no_task_to_plan_is_refused(
     assert "cannot be read" in err
 
 
+@pytest.mark.usefixtures("without_search")
 def test_what_an_optimizer_keeps_is_said_and_where_a_round_has_no_slack() -> None:
     block, ring = Sparse("items", rows=10_000, width=8, select=50), Ring(64, fraction_bits=24)
     crowd = Task(name="t", blocks=[block], ring=ring, apply="mean", max_clients=16)
@@ -441,6 +450,6 @@ def test_what_an_optimizer_keeps_is_said_and_where_a_round_has_no_slack() -> Non
         (None, ""),
     ):
         made = msgspec.structs.replace(crowd, optimizer=optimizer, max_clients=16 + bool(optimizer))
-        why = make_plan(question_about(made, clients=0, rounds=1, union=0, dtype="f4"), HOME).why
+        why = plan.make_plan(question_about(made, clients=0, rounds=1, union=0, dtype="f4"), HOME).why
         assert [words in sentence for sentence in why if "optimizer" in sentence] == [True] * bool(optimizer)
         assert any("Leave slack" in sentence for sentence in why) == (optimizer is None)
