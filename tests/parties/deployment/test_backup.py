@@ -1,10 +1,12 @@
 """`fsl-async backup`: a copy from which a server goes on with the same bytes, and nothing that is overwritten."""
 
 import json
+import shutil
 import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, closing, suppress
 from pathlib import Path
 
@@ -32,13 +34,35 @@ WAITS = 60
 """Seconds for a round of real servers."""
 
 
-@pytest.fixture
-def folder(tmp_path) -> Path:
-    """Two servers' files and two clients'."""
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory) -> Path:
+    """Two servers' files and two clients', from which every test begins."""
+    made: Path = tmp_path_factory.mktemp("lives") / "deployed"
+    made.mkdir()
     addresses = free_addresses(2)
-    deploy(tmp_path, addresses, NAMES)
-    write_servers(tmp_path, addresses)
-    return tmp_path
+    deploy(made, addresses, NAMES)
+    write_servers(made, addresses)
+    return made
+
+
+@pytest.fixture
+def folder(deployed, tmp_path) -> Path:
+    """These files, as a test's own."""
+    return shutil.copytree(deployed, tmp_path / "own")
+
+
+@pytest.fixture
+def lived(deployed, folder) -> Callable[[Callable[[Path], Awaitable[None]]], None]:
+    """Lets servers live in the folder, first of all; what the first test with that life has made, the others copy."""
+
+    def live(life: Callable[[Path], Awaitable[None]]) -> None:
+        kept = deployed.parent / life.__name__
+        if not kept.exists():
+            trio.run(life, folder)
+            shutil.copytree(folder, kept)
+        shutil.copytree(kept, folder, dirs_exist_ok=True)
+
+    return live
 
 
 @pytest.fixture
@@ -124,13 +148,8 @@ def put_aside(folder: Path, number: int, *, mark: bool = False) -> None:
             left.rename(folder / "old" / left.name)
 
 
-def test_what_is_printed_says_what_was_copied_and_how_to_go_on_from_it(folder, run):
-    async def a_round() -> None:
-        async with running(folder) as servers:
-            await take_part(folder, *NAMES)
-            await settled(servers, 1)
-
-    trio.run(a_round)
+def test_what_is_printed_says_what_was_copied_and_how_to_go_on_from_it(folder, lived, run):
+    lived(one_round)
     code, out, error = run("S0.toml", "copy.sqlite", "--model", "then.npz", form="text")
     assert (code, error) == (ExitCode.OK, "")
     first, *_, last = out.splitlines()
@@ -149,15 +168,15 @@ def test_what_is_printed_says_what_was_copied_and_how_to_go_on_from_it(folder, r
 
 
 @pytest.fixture
-def stopped(folder) -> Path:
+def stopped(folder, lived) -> Path:
     """The folder after both servers have run for a moment."""
-
-    async def start() -> None:
-        async with running(folder):
-            pass
-
-    trio.run(start)
+    lived(a_moment)
     return folder
+
+
+async def a_moment(folder: Path) -> None:
+    async with running(folder):
+        pass
 
 
 @pytest.mark.parametrize("words", [["there"], ["copy.sqlite", "--model", "there"]], ids=["copy", "model"])
@@ -233,7 +252,7 @@ def test_a_damaged_store_is_found_out_and_no_copy_stays(stopped, run):
 # ---- what becomes of a copy
 
 
-async def one_round(folder: Path, number: int) -> None:
+async def one_round(folder: Path, number: int = 1) -> None:
     async with running(folder) as servers:
         await take_part(folder, *NAMES)
         await settled(servers, number)
@@ -253,17 +272,17 @@ async def refused_at_start(folder: Path) -> str:
     return str(caught.value)
 
 
-def test_a_copy_is_refused_as_it_is(folder, run):
-    trio.run(one_round, folder, 1)
+def test_a_copy_is_refused_as_it_is(folder, lived, run):
+    lived(one_round)
     assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
     put_aside(folder, 0)
     (folder / "copy.sqlite").rename(folder / "S0.sqlite")
     assert "is a copy made by `fsl-async backup`" in trio.run(refused_at_start, folder)
 
 
-def test_a_server_does_not_go_on_from_a_copy_that_it_has_run_on_from(folder, run):
+def test_a_server_does_not_go_on_from_a_copy_that_it_has_run_on_from(folder, lived, run):
     """Neither from one made by `backup` nor from one made by hand; it may have answered a round since."""
-    trio.run(half_a_round, folder)
+    lived(half_a_round)
     assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
     by_hand = (folder / "S0.sqlite").read_bytes()
     trio.run(take_part_and_end, folder)
@@ -296,9 +315,9 @@ async def take_part_and_end(folder: Path) -> None:
     ],
 )
 def test_without_a_mark_whoever_knows_is_asked_whether_the_server_has_run(
-    typed, words, code, told, folder, run, monkeypatch
+    typed, words, code, told, folder, lived, run, monkeypatch
 ):
-    trio.run(one_round, folder, 1)
+    lived(one_round)
     assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
     put_aside(folder, 0, mark=True)
     if typed:
@@ -311,9 +330,9 @@ def test_without_a_mark_whoever_knows_is_asked_whether_the_server_has_run(
 
 
 @pytest.mark.parametrize("twice", [False, True])
-def test_without_its_mark_a_restored_server_gives_up_the_round_that_was_on(folder, run, twice):
+def test_without_its_mark_a_restored_server_gives_up_the_round_that_was_on(folder, lived, run, twice):
     """Another sum of it may have been opened; the next round is a new one."""
-    trio.run(half_a_round, folder)
+    lived(half_a_round)
     assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
     put_aside(folder, 0, mark=True)
     code, out, _ = run("restore", "S0.toml", "copy.sqlite", *RESTED, form="text")
@@ -369,8 +388,8 @@ def test_without_its_mark_a_restored_server_gives_up_the_round_that_it_was_tossi
     trio.run(goes_on)
 
 
-def test_a_store_without_its_mark_is_made_one_where_it_lies(folder, run):
-    trio.run(one_round, folder, 1)
+def test_a_store_without_its_mark_is_made_one_where_it_lies(folder, lived, run):
+    lived(one_round)
     (folder / "S0.sqlite.mark").unlink()
     assert "has no mark beside it" in trio.run(refused_at_start, folder)
     code, said, _ = run("restore", "S0.toml", "S0.sqlite", *RESTED)
@@ -396,8 +415,8 @@ def test_a_store_without_its_mark_is_made_one_where_it_lies(folder, run):
 
 
 @pytest.mark.parametrize("number", ["0", "1"])
-def test_what_is_restored_is_the_servers_own_and_overwrites_nothing(number, folder, run):
-    trio.run(one_round, folder, 1)
+def test_what_is_restored_is_the_servers_own_and_overwrites_nothing(number, folder, lived, run):
+    lived(one_round)
     assert run(f"S{number}.toml", "copy.sqlite")[0] == ExitCode.OK
     code, said, _ = run("restore", "S0.toml", "copy.sqlite")
     assert code == ExitCode.STORAGE
@@ -410,8 +429,8 @@ def test_what_is_restored_is_the_servers_own_and_overwrites_nothing(number, fold
     assert code == ExitCode.MISUSE
 
 
-def test_a_copy_of_a_store_that_was_begun_anew_since_is_refused(folder, run):
-    trio.run(one_round, folder, 1)
+def test_a_copy_of_a_store_that_was_begun_anew_since_is_refused(folder, lived, run):
+    lived(one_round)
     assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
     for index in (0, 1):
         put_aside(folder, index, mark=True)
@@ -424,8 +443,8 @@ def test_a_copy_of_a_store_that_was_begun_anew_since_is_refused(folder, run):
     assert "its server has begun anew since" in said["error"]["message"]
 
 
-def test_where_the_store_is_missing_none_is_made_and_the_copy_is_restored(folder, run):
-    trio.run(one_round, folder, 1)
+def test_where_the_store_is_missing_none_is_made_and_the_copy_is_restored(folder, lived, run):
+    lived(one_round)
     assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
     put_aside(folder, 0)
     assert "the store is missing" in trio.run(refused_at_start, folder)
@@ -434,8 +453,8 @@ def test_where_the_store_is_missing_none_is_made_and_the_copy_is_restored(folder
     assert (code, said["result"]["newest"]) == (ExitCode.OK, True)
 
 
-def test_another_store_beside_the_mark_of_a_lost_one_is_refused_and_both_are_named(folder):
-    trio.run(one_round, folder, 1)
+def test_another_store_beside_the_mark_of_a_lost_one_is_refused_and_both_are_named(folder, lived):
+    lived(one_round)
     put_aside(folder, 0)
     (folder / "S0.sqlite").touch()
     words = trio.run(refused_at_start, folder)
@@ -464,8 +483,8 @@ def test_a_log_that_lost_a_part_is_found_out(place, folder):
     assert "S0.sqlite-wal) is missing or damaged" in words
 
 
-def test_a_mark_that_cannot_be_read_is_named(folder):
-    trio.run(one_round, folder, 1)
+def test_a_mark_that_cannot_be_read_is_named(folder, lived):
+    lived(one_round)
     (folder / "S0.sqlite.mark").write_bytes(b"fsl-async mark 00")
     assert "S0.sqlite.mark is damaged" in trio.run(refused_at_start, folder)
 

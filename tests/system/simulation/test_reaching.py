@@ -98,8 +98,7 @@ def test_malice_that_is_not_drawn_is_tried(seed: int, server: str, name: str) ->
     assert (verdict.violations, verdict.fired) == ((), (malicious,))
 
 
-@pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("selection", ["adaptive", "fixed"])
+@pytest.mark.parametrize(("selection", "server"), sides(["adaptive", "fixed"], SERVERS))
 def test_wrong_answers_to_retrievals_are_refused_in_whole_worlds(selection: Any, server: str) -> None:
     plan = ways.Plan(clients=3, security="verified", selection=selection, rounds=2)
     malicious = MaliciousServer(server, "answers retrievals wrongly")
