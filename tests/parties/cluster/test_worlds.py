@@ -18,6 +18,7 @@ from parties.testing import AtTime, Crash, SpoiltBlobs, StoppedWorker
 from parties.testing.played_cluster import PlayedCluster
 from tests.parties.testing.small_world import MODEL, TASK, exact, listening, settled, take_part
 from tests.parties.testing.small_world import THREE as NAMES
+from tests.support.cases import often
 
 a_world = partial(listening, TASK, MODEL, NAMES, workers=(2, 1))
 
@@ -31,7 +32,7 @@ async def test_workers_add_what_a_server_would(autojump_clock, workers):
             assert bool(made.clusters[index].calls.get("seal")) == bool(workers[index])
 
 
-@pytest.mark.parametrize("moment", [0.2, 1.0, 1.5, 2.0, 3.0, 5.0])
+@pytest.mark.parametrize("moment", often(3, [0.2, 1.5, 3.0, 1.0, 2.0, 5.0]))
 async def test_a_worker_dies_and_its_clients_are_given_out_again(autojump_clock, moment):
     deaths = [Crash("S0.worker-1", AtTime(moment), down=4.0), Crash("S1.worker-1", AtTime(moment + 0.5), down=9.0)]
     async with a_world(*deaths, computing=0.3) as made:

@@ -188,7 +188,7 @@ async def commits_of(seed: int, task: Task, retrieve: bool) -> list[tuple[int, i
 @pytest.mark.parametrize(
     ("index", "selection", "retrieve", "more", "every"),
     [
-        (1, "adaptive", True, {}, 9),
+        (1, "adaptive", True, {}, 15),
         pytest.param(1, "adaptive", True, {}, FEW, marks=pytest.mark.slow),
         pytest.param(0, "adaptive", True, {}, FEW, marks=pytest.mark.slow),
         pytest.param(0, "fixed", False, {}, FEW, marks=pytest.mark.slow),
@@ -218,7 +218,7 @@ async def test_a_server_killed_at_any_commit_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("index", "every"), [(0, 4), *(pytest.param(index, FEW, marks=pytest.mark.slow) for index in (0, 1))]
+    ("index", "every"), [(0, 7), *(pytest.param(index, FEW, marks=pytest.mark.slow) for index in (0, 1))]
 )
 async def test_a_share_of_many_pieces_goes_on_where_a_killed_server_has_left_it(
     index: int, every: int, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch

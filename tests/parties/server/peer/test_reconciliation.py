@@ -12,7 +12,7 @@ from fsl_async.wire.messages import Known
 from parties.events import PeerMet, ServerEvent, Warned
 from parties.server.server import Server
 from parties.storage.store import Change, MemoryStore, StoreLostError
-from tests.support.cases import in_turn
+from tests.support.cases import in_turn, one_in
 from tests.support.shop import Shop, assert_exact, opened, take_part
 from transport import Channel, MemoryNetwork, VersionMismatchError
 
@@ -219,8 +219,7 @@ MOMENTS = 60
 """More than there are in a round and the next one's toss."""
 
 
-@pytest.mark.parametrize("index", [0, 1])
-@pytest.mark.parametrize("moment", range(0, MOMENTS, 3))
+@pytest.mark.parametrize(("moment", "index"), one_in(2, range(0, MOMENTS, 3), (0, 1)))
 async def test_a_store_of_any_earlier_moment_is_found_out_or_does_no_harm(nursery, autojump_clock, moment, index):
     """Whatever was said in between: the other server never ends, and no violation is laid to anybody."""
     site = Site(nursery)
