@@ -24,6 +24,7 @@ from parties.server.round.records import round_bytes
 from parties.server.storage import PAUSE
 from parties.storage.sqlite_store import SqliteStore, StoreLostError
 from parties.storage.store import Change, DiskFullError, MemoryStore, Put, Record
+from tests.support.cases import sides
 from tests.support.shop import TASK, Basket, Shop, assert_exact, opened, take_part
 from transport import BusyError
 
@@ -154,8 +155,7 @@ async def test_who_sends_again_what_another_connection_of_its_own_could_not_stor
 JOURNALS = ("events", "toss", "share/", "parts/", "past/", "opened", "standing")
 
 
-@pytest.mark.parametrize("name", JOURNALS)
-@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize(("name", "index"), sides(JOURNALS))
 async def test_what_the_server_records_itself_waits_for_room_and_nothing_is_lost(shop, autojump_clock, index, name):
     """Two rounds, exact, though everything of one kind finds no room the first three times."""
     disk, left = shop.disks[index], [3]

@@ -25,6 +25,7 @@ from fsl_async.wire.messages import Message, Proofs
 from fsl_async.wire.peer_lists import pack_digests, unpack_digests
 from parties import RequestDeniedError, SumRefusedError, simulate
 from tests.support.bounded import WEIGHT_LIES, with_weight_lies
+from tests.support.cases import one_in, sides
 
 from .byzantine import CLIENTS, MODEL, TASK, VICTIM, Byzantine, Said, flipped, with_error
 from .meeting import meet
@@ -163,9 +164,7 @@ def of_weight(weight: float, change: float) -> dict[str, object]:
     return {"items": ([1, 7], np.full((2, 2), change)), "examples": np.array([weight]), "head": np.zeros(3)}
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("lie", WEIGHT_LIES, ids=lambda lie: lie.__name__)
-@pytest.mark.parametrize("weight", [-0.1875, 0.5625])
+@pytest.mark.parametrize(("weight", "lie", "method"), one_in(2, [-0.1875, 0.5625], WEIGHT_LIES, METHODS))
 async def test_a_client_whose_weight_is_none_is_left_out_and_named(
     method: str, lie: Forge, weight: float, monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock
 ) -> None:
@@ -290,8 +289,7 @@ class AnswersBeyondThePrime(AnswersTooLittle):
         return b"\xff" * len(answer)
 
 
-@pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
-@pytest.mark.parametrize("mutant", [AnswersWrongly, AnswersNothing])
+@pytest.mark.parametrize(("mutant", "index"), sides([AnswersWrongly, AnswersNothing]))
 async def test_a_server_can_leave_a_client_out_but_not_unseen(
     mutant: type[Byzantine], index: int, seed: int, autojump_clock
 ) -> None:
@@ -305,8 +303,7 @@ async def test_a_server_can_leave_a_client_out_but_not_unseen(
     assert f"S{index}" in evidence.about
 
 
-@pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
-@pytest.mark.parametrize("mutant", [AnswersTooLittle, AnswersBeyondThePrime])
+@pytest.mark.parametrize(("mutant", "index"), sides([AnswersTooLittle, AnswersBeyondThePrime]))
 async def test_a_malformed_answer_halts_the_honest_server(
     mutant: type[Byzantine], index: int, seed: int, autojump_clock
 ) -> None:
@@ -344,8 +341,7 @@ class AddsWhatNobodyMay(AddsWhatNoClientCan):
     error = 2**63
 
 
-@pytest.mark.parametrize("mutant", [AddsWhatNoClientCan, AddsWhatNobodyMay])
-@pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
+@pytest.mark.parametrize(("mutant", "index"), sides([AddsWhatNoClientCan, AddsWhatNobodyMay]))
 async def test_a_sum_longer_than_what_its_clients_have_proved_is_refused_and_the_server_named(
     mutant: type[Byzantine], index: int, seed: int, autojump_clock
 ) -> None:

@@ -118,8 +118,9 @@ async def test_the_documentation_says_what_cannot_be_detected(seed: int, autojum
     assert account.evidence == []
 
 
-@pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
-@pytest.mark.parametrize("name", ["forwards two parts of one client", "forwards a changed part", "commits twice"])
+@pytest.mark.parametrize(
+    ("name", "index"), sides(["forwards two parts of one client", "forwards a changed part", "commits twice"])
+)
 async def test_an_honest_server_comes_up_again(name: str, index: int, seed: int, autojump_clock, monkeypatch) -> None:
     """Whatever the peer made it store: what a restart would stumble over is not kept."""
     monkeypatch.setattr(RoundRecords, "_lends", lambda records, key: False)  # public parts are stored, not on loan
