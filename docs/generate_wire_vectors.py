@@ -719,7 +719,8 @@ def _union_rounds() -> dict[str, Any]:
 
 def _toss() -> dict[str, Any]:
     halves = [
-        toss.begin(server, 5, fixed("model"), fixed(f"half {server}"), fixed(f"nonce {server}")) for server in (0, 1)
+        toss.Committing(toss.Half(server, 5, fixed("model"), fixed(f"half {server}"), fixed(f"nonce {server}")))
+        for server in (0, 1)
     ]
     commitments = [half.half.commitment() for half in halves]
     state = toss.step(halves[0], toss.PeerTossCommitment(commitments[1], fixed("model")), "S1")

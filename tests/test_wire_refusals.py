@@ -438,7 +438,7 @@ async def read_toss(case: dict[str, Any]) -> str:
         fake = SimpleNamespace(number=5, _setup=SimpleNamespace(peer_name="S1", name="S0"))
         said = messages.TossCommitment(number=case["number"], commitment=commitment, model=model)
         return await refused_by(RoundSequence.take_toss(fake, said))
-    state: toss.Toss = toss.begin(0, 5, model, halves[0], nonces[0])
+    state: toss.Toss = toss.Committing(toss.Half(0, 5, model, halves[0], nonces[0]))
     if case["reveal"] or "commitment" in case:
         state = toss.step(state, toss.PeerTossCommitment(of(made["commitments"][1]), model), "S1")
     event: Any = toss.PeerTossCommitment(commitment, of(case["model"]) if "model" in case else model)

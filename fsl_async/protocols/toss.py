@@ -91,11 +91,6 @@ MACHINE: Machine[Toss] = Machine(Toss, TossEvent, initial=(Committing,), final=(
 TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
 
-def begin(server: int, number: int, model: bytes, seed: bytes, nonce: bytes) -> Committing:
-    """Start round `number` with 32 fresh bytes each of seed and nonce."""
-    return Committing(Half(server, number, model, seed, nonce))
-
-
 def step(state: Toss, event: Event, peer: str) -> Toss:
     """Take one event.
 

@@ -16,7 +16,6 @@ together, one of the two servers has lied. The same holds of a sum of weights, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import isqrt
 from typing import Any
 
@@ -38,37 +37,16 @@ class BeyondNormsError(ExcessError):
     """A sum is more than what its clients have proved: the server that finds it knows that the other one lied."""
 
 
-def check_contributions(task: Task, sums: Mapping[str, npt.NDArray[Any]], clients: int) -> None:
-    """Check that an opened sum is one that this many clients can have contributed.
-
-    Norms come first: what is beyond them says who has lied, and a weight that is too large may not.
-
-    Args:
-        task: the task, whose largest value bounds what a client contributes to a weight.
-        sums: by block, signed ring integers.
-        clients: how many are in the sum.
-
-    Raises:
-        BeyondNormsError: clients prove their norms, and the whole sum is longer than they allow; or they prove their
-            weights, and these sum up to what they cannot.
-        ExcessError: otherwise, a weight is larger.
-    """
-    check = ContributionCheck(task, clients)
-    for name, weights in sums.items():
-        check.take(name, weights)
-    check.finish()
-
-
 class ContributionCheck:
-    """The same check of a sum that is opened piece by piece.
+    """The check that a sum, which is opened piece by piece, is one that this many clients can have contributed.
 
         check = ContributionCheck(task, clients=3)
         check.take("items", weights, np.arange(1000, 2000))
         check.finish()
 
     Args:
-        task: as for `check_contributions`.
-        clients: as for `check_contributions`.
+        task: the task, whose largest value bounds what a client contributes to a weight.
+        clients: how many are in the sum.
     """
 
     def __init__(self, task: Task, clients: int) -> None:
@@ -104,9 +82,12 @@ class ContributionCheck:
     def finish(self) -> None:
         """Judge what was looked at.
 
+        Norms come first: what is beyond them says who has lied, and a weight that is too large may not.
+
         Raises:
-            BeyondNormsError: as for `check_contributions`.
-            ExcessError: as for `check_contributions`.
+            BeyondNormsError: clients prove their norms, and the whole sum is longer than they allow; or they prove
+                their weights, and these sum up to what they cannot.
+            ExcessError: otherwise, a weight is larger.
         """
         task, clients = self._task, self._clients
         if self._terms is not None and self._squares > largest_square(task, self._terms, clients):

@@ -61,7 +61,8 @@ def _scene(
 
 def toss_halves() -> tuple[toss.Committing, toss.Committing]:
     """Both servers' beginnings of round 3."""
-    return toss.begin(0, 3, key(9), key(1), key(2)), toss.begin(1, 3, key(9), key(3), key(4))
+    ours, theirs = toss.Half(0, 3, key(9), key(1), key(2)), toss.Half(1, 3, key(9), key(3), key(4))
+    return toss.Committing(ours), toss.Committing(theirs)
 
 
 def _toss_scene() -> Scene:

@@ -21,8 +21,8 @@ from tests.support.machine_scenes import ALICE, ALLOWED, BOB, CAROL, config_of, 
 
 
 def tossed_by_both(model: tuple[bytes, bytes] = (key(9), key(9))) -> tuple[toss.Toss, toss.Toss]:
-    first: toss.Toss = toss.begin(0, 3, model[0], key(1), key(2))
-    second: toss.Toss = toss.begin(1, 3, model[1], key(3), key(4))
+    first: toss.Toss = toss.Committing(toss.Half(0, 3, model[0], key(1), key(2)))
+    second: toss.Toss = toss.Committing(toss.Half(1, 3, model[1], key(3), key(4)))
     for _ in range(2):  # commitments, then reveals
         said = toss.effects(first), toss.effects(second)
         for message in said[1]:
@@ -102,7 +102,7 @@ def test_a_second_commitment_or_reveal_is_a_violation() -> None:
 
 
 def test_a_commitment_is_bound_to_server_and_round() -> None:
-    halves = [toss.begin(server, number, key(9), key(1), key(2)).half for server in (0, 1) for number in (3, 4)]
+    halves = [toss.Half(server, number, key(9), key(1), key(2)) for server in (0, 1) for number in (3, 4)]
     assert len({half.commitment() for half in halves}) == 4
 
 

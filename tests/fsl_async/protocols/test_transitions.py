@@ -43,7 +43,8 @@ class Walk:
 
 def toss_walks() -> Iterator[Walk]:
     for server in (0, 1):
-        ours, theirs = toss.begin(server, 3, A, B, C), toss.begin(1 - server, 3, A, C, D)
+        ours = toss.Committing(toss.Half(server, 3, A, B, C))
+        theirs = toss.Committing(toss.Half(1 - server, 3, A, C, D))
         commitment = theirs.half.commitment()
         yield Walk(
             ours,

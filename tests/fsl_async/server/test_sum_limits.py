@@ -10,7 +10,7 @@ from fsl_async import Dense, Privacy, Ring, Sparse, Task
 from fsl_async.bin_count import planned
 from fsl_async.bounds import terms_of
 from fsl_async.privacy.doses import noise_norm
-from fsl_async.server.sum_limits import BeyondNormsError, ExcessError, check_contributions, largest_square
+from fsl_async.server.sum_limits import BeyondNormsError, ContributionCheck, ExcessError, largest_square
 
 CLIENTS = 7
 
@@ -32,6 +32,13 @@ def sums(first: int, rest: int = 0) -> dict[str, np.ndarray]:
     arrays["a"][3, 1] = first
     arrays["d"][7] = -rest
     return arrays
+
+
+def check_contributions(of: Task, arrays: dict[str, np.ndarray], clients: int) -> None:
+    check = ContributionCheck(of, clients)
+    for name, weights in arrays.items():
+        check.take(name, weights)
+    check.finish()
 
 
 def most(of: Task, clients: int = CLIENTS) -> int:

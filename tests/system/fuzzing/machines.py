@@ -218,7 +218,7 @@ def _run(begin: Callable[[], Any], step: Callable[[Any, Event], Any], events: Ca
     return run
 
 
-HALVES = tuple(toss.begin(server, 3, key(9), key(server + 1), key(2)) for server in (0, 1))
+HALVES = tuple(toss.Committing(toss.Half(server, 3, key(9), key(server + 1), key(2))) for server in (0, 1))
 
 
 def _toss_event(source: Bytes) -> Event:

@@ -254,7 +254,7 @@ async def _last_sample(store: Store) -> None:
 
 DRAWING = msgspec.structs.replace(TASK, sample=0.5)
 LISTS = [sampling.Frozen(("alice", "bob")), sampling.PeerAsked(("bob",))]
-HALF, PEER_HALF = (toss.begin(server, 3, key(9), key(1), key(2)).half for server in (0, 1))
+HALF, PEER_HALF = (toss.Half(server, 3, key(9), key(1), key(2)) for server in (0, 1))
 TOSSED = toss.PeerTossCommitment(PEER_HALF.commitment(), key(9))
 
 

@@ -8,10 +8,11 @@ import trio
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event
-from fsl_async.server.sum_limits import ExcessError, check_contributions
+from fsl_async.server.sum_limits import ExcessError
 from parties import SumRefusedError, simulate
 from parties.commands.report import ExitCode, exit_code
 from parties.server.server import Server
+from tests.fsl_async.server.test_sum_limits import check_contributions
 from tests.support.shop import HEAD, TASK, WIDTH, model
 
 from .byzantine import CLIENTS, Byzantine, with_error
