@@ -2,9 +2,9 @@
 
 import trio
 
-from fsl_async.wire.messages import Message
-from parties import Network
-from tests.support.shop import Hook, assert_exact, take_part
+from fsl_async.wire.messages import Hint, Message, Submit
+from parties import Client, Network
+from tests.support.shop import Hook, assert_exact, meddled, take_part
 from transport import ConnectionLostError
 
 
@@ -27,3 +27,26 @@ def away_from(message: type[Message], *servers: str) -> tuple[Hook, list[float]]
         return data
 
     return lose, times
+
+
+def stalled(network: Network, kind: type[Message], *servers: str) -> Client:
+    """Carol, whose first message of a kind, to or from one of these servers, is never done; those after it are.
+
+    Her transport's `sent` has her submissions.
+    """
+    stalls, sent = [True], []
+
+    async def stall(address: str, said: Message, data: bytes) -> bytes:
+        if stalls and isinstance(said, kind) and address in (servers or ("S0", "S1")):
+            stalls.clear()
+            await trio.sleep_forever()
+        return data
+
+    async def note(address: str, said: Message, data: bytes) -> bytes:
+        if isinstance(said, Submit | Hint):
+            sent.append(data)
+        return await stall(address, said, data)
+
+    client = meddled(network.client("carol"), outgoing=note, incoming=stall)
+    client.setup.transport.sent = sent
+    return client

@@ -13,21 +13,8 @@ from fsl_async.errors import FslError, MisuseError
 from fsl_async.wire.messages import Enter, Message, Receipt, Retrieve, Submit
 from parties import Client, ClientEndedError, Network, StoreLostError, simulate
 from parties.storage.store import MemoryStore
-from tests.support.lost_connections import finish_with
+from tests.support.lost_connections import finish_with, stalled
 from tests.support.shop import TASK, FailingStore, honest_round, meddled, model, take_part
-
-
-def stalled(network: Network, kind: type[Message], name: str = "carol") -> Client:
-    """A client whose first message of a kind is never done; those after it are."""
-    stalls = [True]
-
-    async def stall(to: str, said: Message, data: bytes) -> bytes:
-        if isinstance(said, kind) and stalls:
-            stalls.clear()
-            await trio.sleep_forever()
-        return data
-
-    return meddled(network.client(name), outgoing=stall, incoming=stall)
 
 
 def failing(network: Network, error: BaseException, store: MemoryStore | None = None) -> Client:

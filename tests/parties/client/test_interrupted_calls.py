@@ -9,58 +9,31 @@ import trio
 
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.wire.codec import encode
-from fsl_async.wire.messages import Answer, AskOutcome, Hint, Message, Receipt, Retrieve, Submit
+from fsl_async.wire.messages import Answer, AskOutcome, Message, Receipt, Retrieve, Submit
 from parties import Client, Network, RoundClosedError, simulate
 from parties.errors import OutcomeUnknownError
 from parties.storage.store import DiskFullError
-from tests.support.lost_connections import away_from, finish_with
+from tests.support.lost_connections import away_from, finish_with, stalled
 from tests.support.shop import TASK, FailingStore, meddled, model, pass_on, take_part
 from transport import ConnectionLostError
 
 # ---- a submission on its way
 
 
-async def stalled(
-    network: Network, name: str, message: type[Message], address: str = "S1"
-) -> tuple[Client, list[bytes]]:
-    """A client whose first message of a kind, sent or received, is never done; and what it sent."""
-    sent: list[bytes] = []
-    stalls = [address]
-
-    async def outgoing(to: str, said: Message, data: bytes) -> bytes:
-        if isinstance(said, Submit | Hint):
-            sent.append(data)
-        return await stall(to, said, data)
-
-    async def stall(to: str, said: Message, data: bytes) -> bytes:
-        if isinstance(said, message) and to in stalls:
-            stalls.clear()
-            await trio.sleep_forever()
-        return data
-
-    return meddled(network.client(name), outgoing=outgoing, incoming=stall), sent
-
-
 @asynccontextmanager
 async def interrupted(message: type[Message], address: str = "S1") -> AsyncIterator[tuple[Network, Client]]:
     """Servers, and a client whose first round was cancelled while it waited for that message."""
-    async with simulate(TASK, model(), seed=1) as network:
-        carol, _ = await stalled(network, "carol", message, address)
-        async with carol:
-            with trio.move_on_after(1) as scope:
-                await take_part(carol)
-            assert scope.cancelled_caught
-            yield network, carol
+    async with simulate(TASK, model(), seed=1) as network, stalled(network, message, address) as carol:
+        with trio.move_on_after(1) as scope:
+            await take_part(carol)
+        assert scope.cancelled_caught
+        yield network, carol
 
 
 @pytest.mark.parametrize("address", ["S0", "S1"])
 @pytest.mark.parametrize("message", [Submit, Receipt])
-async def test_a_cancelled_submission_is_resumed_with_the_same_bytes(message, address, autojump_clock, network):
-    carol, sent = await stalled(network, "carol", message, address)
-    async with carol:
-        with trio.move_on_after(1) as scope:
-            await take_part(carol)
-        assert scope.cancelled_caught
+async def test_a_cancelled_submission_is_resumed_with_the_same_bytes(message, address, autojump_clock):
+    async with interrupted(message, address) as (network, carol):
         assert carol.pending == carol.round_number == 1
         for call in (lambda: carol.submit({}), lambda: carol.retrieve({"items": [1]})):
             with pytest.raises(MisuseError, match=r"a submission to round 1 is pending, .* `resume` finishes it"):
@@ -68,7 +41,7 @@ async def test_a_cancelled_submission_is_resumed_with_the_same_bytes(message, ad
         receipt = await carol.resume()
         assert (receipt.number, carol.pending) == (1, 0)
         assert all(len(signature) == 64 for signature in receipt.signatures)
-        assert len(set(sent)) == 2  # what goes to S0, and what goes to S1
+        assert len(set(carol.setup.transport.sent)) == 2  # what goes to S0, and what goes to S1
         with pytest.raises(MisuseError, match="no submission is pending"):
             await carol.resume()
         await finish_with(network, "carol")
@@ -189,16 +162,9 @@ async def test_a_round_that_the_servers_have_forgotten_is_told_once(autojump_clo
 
 @pytest.mark.parametrize("message", [Retrieve, Answer])
 async def test_a_cancelled_retrieval_goes_on_in_the_same_round_under_the_next_number(message, autojump_clock):
-    queries = []
-
-    async with simulate(TASK, model(), seed=1) as network:
-        carol, _ = await stalled(network, "carol", message)
-        async with carol:
-            with trio.move_on_after(1) as scope:
-                await take_part(carol)
-            assert scope.cancelled_caught
-            await take_part(carol)
-            assert carol.round_number == 1
+    async with interrupted(message) as (network, carol):
+        await take_part(carol)
+        assert carol.round_number == 1
         queries = [note.message.query for note in network.transcript if isinstance(note.message, Retrieve)]
         assert set(queries) == {1, 2}
         await finish_with(network, "carol")
@@ -210,16 +176,13 @@ async def test_after_a_cancelled_retrieval_one_may_submit_without_another(autoju
         await finish_with(network, "carol")
 
 
-async def test_a_cancelled_retrieval_of_a_round_that_is_gone_is_followed_by_one_in_the_next(autojump_clock, network):
-    carol, _ = await stalled(network, "carol", Answer)
-    async with carol, network.client("anna") as anna:
-        with trio.move_on_after(1):
-            await take_part(carol)
+async def test_a_cancelled_retrieval_of_a_round_that_is_gone_is_followed_by_one_in_the_next(autojump_clock):
+    async with interrupted(Answer) as (network, carol), network.client("anna") as anna:
         await take_part(anna)
         await finish_with(network, "anna")
         await take_part(carol)
         assert carol.round_number == 2
-    await finish_with(network, "carol")
+        await finish_with(network, "carol")
 
 
 async def test_failed_retrievals_have_a_number_each_and_eight_are_the_most(autojump_clock):
