@@ -66,6 +66,10 @@ def test_what_cannot_be_read_is_the_stores_error(place, damage):
         PARSERS[place].read(damage)
 
 
+def test_what_was_kept_is_read():
+    assert decode_stored(encode(FRESH), Progress, "the standing") == FRESH
+
+
 # ---- values that can be read and make no sense
 
 

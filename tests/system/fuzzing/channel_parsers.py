@@ -12,13 +12,14 @@ import trio
 from fsl_async.errors import MisuseError
 from parties.compute import InlineLane
 from parties.identity.handshake import Credentials
+from tests.support.record_peer import RecordPeer
 from transport import AuthenticationError, ChannelClosedError, Kind, Role
 from transport.channel import Channel, Introduction
 from transport.errors import ChannelError, MessageTooLongError
 from transport.handshake import HandshakeSettings, Refusal, initiate, respond
 from transport.noise import CipherState, HandshakeState, KeyPair
 from transport.preamble import PREAMBLE_SIZE, Preamble, prologue
-from transport.records import BODY_SIZE, REKEY_INTERVAL, Announced, RecordReader, RecordType, RecordWriter
+from transport.records import BODY_SIZE, Announced, RecordReader, RecordType, RecordWriter
 from transport.socket_transport import check_address
 from transport.tcp import split_address
 from transport.unix import SCHEME, socket_path
@@ -224,8 +225,7 @@ class _HostileWriter:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._cipher = CipherState(key(30))
-        self._count = 0
+        self._record = RecordPeer(None, CipherState(key(30)), None).record
 
     def records(self) -> Iterator[bytes]:
         place = 0
@@ -239,12 +239,6 @@ class _HostileWriter:
             full = (kind, len(body)) == (RecordType.DATA, 255)
             yield self._record(kind, body.ljust(BODY_SIZE, b"\0") if full else body)
             place += 2 + size
-
-    def _record(self, kind: int, body: bytes) -> bytes:
-        ciphertext = self._cipher.encrypt(b"", bytes([kind]) + body)
-        if self._cipher.nonce % REKEY_INTERVAL == 0:
-            self._cipher.rekey()
-        return len(ciphertext).to_bytes(2, "big") + ciphertext
 
 
 def _instruction(kind: int, body: bytes = b"") -> bytes:
