@@ -1,6 +1,7 @@
 """A client's own ledger: charged before the first byte leaves, given back by both servers' word, never exceeded."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -116,13 +117,8 @@ def test_where_anything_may_have_been_opened_nothing_is_given_back(
 ) -> None:
     """A round that counts contributors may be aborted after the counts were opened."""
     outcome = ClientOutcome(number=1, counted=counted, reason="", participants=participants, opened=opened)
-    made = task() if contributors is None else FakeTask(contributors)
+    made = task() if contributors is None else SimpleNamespace(min_contributors=contributors)
     assert is_given_back(made, outcome) is given_back
-
-
-class FakeTask:
-    def __init__(self, min_contributors: int) -> None:
-        self.min_contributors = min_contributors
 
 
 def test_a_task_without_noise_has_no_ledger() -> None:

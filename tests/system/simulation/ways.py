@@ -210,12 +210,8 @@ def _one_of_two_cheats(chance: Chance) -> Plan:
 # ---- rounds that are given up
 
 
-def _give_up_open(chance: Chance) -> Plan:
-    return Plan((AbortRound(chance.ours, AtTime(chance.between(0.3, 3.0))), Late("ben", 1, ABSENT)))
-
-
-def _peer_gives_up_open(chance: Chance) -> Plan:
-    return Plan((AbortRound(chance.peer, AtTime(chance.between(0.3, 3.0))), Late("ben", 1, ABSENT)))
+def _gives_up_open(server: str, chance: Chance) -> Plan:
+    return Plan((AbortRound(server, AtTime(chance.between(0.3, 3.0))), Late("ben", 1, ABSENT)))
 
 
 def _peer_gives_up_while_it_waits(chance: Chance) -> Plan:
@@ -303,8 +299,8 @@ WAYS: Mapping[Transition, Way] = {
     MUST_WAIT: _one_is_late,
     of_round("Open", "PeerRoster", "Rostered"): _one_is_absent_and_we_open_late,
     of_round("Open", "PeerRoster", "Aborted"): _nobody_comes_and_we_open_late,
-    of_round("Open", "GaveUp", "Aborted"): _give_up_open,
-    of_round("Open", "PeerAbort", "Aborted"): _peer_gives_up_open,
+    of_round("Open", "GaveUp", "Aborted"): lambda chance: _gives_up_open(chance.ours, chance),
+    of_round("Open", "PeerAbort", "Aborted"): lambda chance: _gives_up_open(chance.peer, chance),
     AGREES: _peer_is_late,
     of_round("Closed", "PeerRoster", "Aborted"): _nobody_comes,
     of_round("Closed", "GaveUp", "Aborted"): lambda chance: Plan((gives_up(chance.ours, CLOSES),)),

@@ -30,12 +30,8 @@ def _we_close_first(chance: Chance) -> Plan:
     return _plan(_late(chance.peer, chance))
 
 
-def _give_up_open(chance: Chance) -> Plan:
-    return _plan(AbortRound(chance.ours, AtTime(chance.between(0.5, 4.0))))
-
-
-def _the_peer_gives_up_open(chance: Chance) -> Plan:
-    return _plan(AbortRound(chance.peer, AtTime(chance.between(0.5, 4.0))))
+def _gives_up_open(server: str, chance: Chance) -> Plan:
+    return _plan(AbortRound(server, AtTime(chance.between(0.5, 4.0))))
 
 
 def _give_up_closed(chance: Chance) -> Plan:
@@ -64,9 +60,9 @@ RETRIEVING: Mapping[Transition, Way] = {
     _of_retrievals("Open", "PeerClosed", "Concluded"): lambda chance: _plan(_late(chance.ours, chance)),
     _of_retrievals("Closed", "PeerClosed", "Concluded"): _we_close_first,
     ENDS: _we_close_first,
-    _of_retrievals("Open", "GaveUp", "Aborted"): _give_up_open,
+    _of_retrievals("Open", "GaveUp", "Aborted"): lambda chance: _gives_up_open(chance.ours, chance),
     _of_retrievals("Closed", "GaveUp", "Aborted"): _give_up_closed,
-    _of_retrievals("Open", "PeerAbort", "Aborted"): _the_peer_gives_up_open,
+    _of_retrievals("Open", "PeerAbort", "Aborted"): lambda chance: _gives_up_open(chance.peer, chance),
     _of_retrievals("Closed", "PeerAbort", "Aborted"): _the_peer_gives_up_unheard,
     _of_retrievals("Concluded", "PeerAbort", "Aborted"): _the_peer_gives_up_closed,
 }
