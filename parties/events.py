@@ -1,8 +1,9 @@
 """What a server reports while it runs: one event for each thing that an operator may want to know.
 
 Rules: an event holds the names of parties, rounds and kinds, and numbers; never a row, a value, a seed or a share. It
-says itself how it is logged, counted and shown: a new one is added here alone. The type of a field is one of those
-below, and chooses its guard and its form in the log. Nothing here stores an event: `parties.operator` does.
+says itself how it is logged, counted and shown: of the packages a new one touches this file and the one that sends it.
+The type of a field is one of those below, and chooses its guard and its form in the log. Nothing here stores an event:
+`parties.operator` does.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A place is claimed before the submission is stored, so that two submissions of o
 never both get there; and the submission is entered when it stands in the round's list. A claim whose submission could
 not be stored is given back.
 
-What a client asks for is counted as long as the round lives. Rules:
+What a client asks for is counted as long as the round and this process live; one that starts again counts anew. Rules:
 
 - A request counts when it comes, before anything is done for it, whatever becomes of it, unless the server could not
   store it or had no room.
