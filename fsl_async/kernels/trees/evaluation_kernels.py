@@ -7,6 +7,8 @@ accumulator without locks.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -87,13 +89,14 @@ def add_verified(
 @compiled
 def add_cached(span: Span, conversion: Conversion, cached: Words, accumulator: Words, totals: AskedTotals) -> None:
     """`add` from leaves that `leaves_of` wrote, shape (leaves, bins, 2): a later epoch without walking trees."""
+    first: Any = np.int64(0)  # of a number as it stands here `add_leaf` would be compiled once more, for that number
     work = new_totals(totals, len(conversion.hints))
     for start in range(span.start, span.stop, GROUP):
         clear_totals(work)
         target = _aim(span, start, conversion, accumulator)
         for leaf in range(span.leaves):
             row = take(conversion.keys, cached[leaf], start, target.size)
-            add_leaf(conversion, row, 0, leaf, target, work)
+            add_leaf(conversion, row, first, leaf, target, work)
         write_totals(totals, work, target.tree, target.size)
 
 
