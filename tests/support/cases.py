@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -88,3 +89,13 @@ def sides(cases: Iterable[Any], servers: Sequence[Any] = (0, 1)) -> list[Paramet
         for number, case in enumerate(cases)
         for place, server in enumerate(servers)
     ]
+
+
+def peak_of(work: Callable[[], object]) -> int:
+    """Bytes of memory that some work takes at once, beyond those that are taken already."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

@@ -1,7 +1,5 @@
 """Lists that a peer declares and does not send: they take no memory."""
 
-import tracemalloc
-
 import msgpack
 import msgspec
 import numpy as np
@@ -17,6 +15,7 @@ from fsl_async.union import UnionBlock
 from fsl_async.wire.peer_lists import pack_digests, unpack_digests
 from parties.outcome import Done, SumRefused
 from parties.statement import Statement, longest_statement
+from tests.support.cases import peak_of
 
 MANY = 100_000
 NESTED = (b"\xdd" + MANY.to_bytes(4, "big")) * 1_000
@@ -45,14 +44,11 @@ def read_statement(data: bytes, most: int, sender: str) -> Statement:
 
 @pytest.mark.parametrize("read", [unpack_digests, read_statement], ids=["entries", "statement"])
 def test_lists_in_lists_take_no_memory(read):
-    tracemalloc.start()
-    try:
+    def refused() -> None:
         with pytest.raises(PeerViolationError, match=r"^S1: sent a .* that cannot be read"):
             read(NESTED, MANY, "S1")
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 100_000
+
+    assert peak_of(refused) < 100_000
 
 
 def test_a_name_longer_than_any_client_has_is_refused():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import msgspec
 import numpy as np
 import pytest
@@ -20,15 +23,18 @@ async def others(net: Network) -> None:
             await client.submit(Basket(name).update)
 
 
-async def retrieved(client: Client, basket: Basket) -> None:
-    await client.retrieve({"items": basket.rows, "head": ...})
+@asynccontextmanager
+async def late() -> AsyncIterator[tuple[Network, Client, Basket]]:
+    """Anna has retrieved, and is not done when the others have submitted."""
+    basket = Basket("anna")
+    async with simulate(ANY, model(), seed=1) as net, net.client("anna") as anna:
+        await anna.retrieve({"items": basket.rows, "head": ...})
+        await others(net)
+        yield net, anna, basket
 
 
 async def test_a_late_update_is_in_the_next_round_s_sum_and_once():
-    basket = Basket("anna")
-    async with simulate(ANY, model(), seed=1) as net, net.client("anna") as anna:
-        await retrieved(anna, basket)
-        await others(net)
+    async with late() as (net, anna, basket):
         assert (await net.finish_round()).clients == ("ben", "cleo")
         receipt = await anna.submit(basket.update, late="next")
         assert receipt.number == anna.round_number == 2
@@ -44,10 +50,7 @@ async def test_a_late_update_is_in_the_next_round_s_sum_and_once():
 
 async def test_a_round_that_closes_while_it_is_on_its_way_changes_nothing(monkeypatch):
     """Both servers have signed that it is not counted; only then is it made anew."""
-    basket = Basket("anna")
-    async with simulate(ANY, model(), seed=1) as net, net.client("anna") as anna:
-        await retrieved(anna, basket)
-        await others(net)
+    async with late() as (net, anna, basket):
         whole = Submitter.deliver
 
         async def overtaken(submitter, draft):
@@ -62,10 +65,7 @@ async def test_a_round_that_closes_while_it_is_on_its_way_changes_nothing(monkey
 
 
 async def test_without_it_the_round_is_closed():
-    basket = Basket("anna")
-    async with simulate(ANY, model(), seed=1) as net, net.client("anna") as anna:
-        await retrieved(anna, basket)
-        await others(net)
+    async with late() as (net, anna, basket):
         await net.finish_round()
         with pytest.raises(RoundClosedError):
             await anna.submit(basket.update)

@@ -4,7 +4,7 @@ import ast
 import random
 import sys
 import threading
-import tracemalloc
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fsl_async.errors import FslError, MisuseError
 from tests import ROOT
 from tests.house import PACKAGES, WINGS, python_files
-from tests.support.cases import in_turn
+from tests.support.cases import in_turn, peak_of
 
 from .catalogue import PARSERS, PLANTED, parser_named
 from .mutations import extremes, hostile, nests
@@ -67,12 +67,7 @@ def test_memory_follows_the_input_and_not_what_it_declares(name: str) -> None:
     rng = random.Random(f"memory of {name}")
     for data in (*parser.samples[:2], *(extremes(parser, rng) for _ in range(8))):
         accepts(parser, data)  # once beforehand: imports, caches, compiled patterns
-        tracemalloc.start()
-        try:
-            accepts(parser, data)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+        peak = peak_of(partial(accepts, parser, data))
         assert peak <= parser.allowed(len(data)), f"{peak:,} bytes for {len(data):,}: {data[:200].hex()}"
 
 
