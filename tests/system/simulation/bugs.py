@@ -10,7 +10,7 @@ import __future__
 import importlib
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType
@@ -38,14 +38,13 @@ class Bug:
     """A rule that is broken.
 
     Attributes:
-        name: what the code does then.
         breaks: which rule that is.
         edits: how it is made to.
         alone: whether honest parties alone show it; else it takes a malicious client or server.
     """
 
-    def __init__(self, name: str, breaks: str, *edits: Edit, alone: bool = True) -> None:
-        self.name, self.breaks, self.edits, self.alone = name, breaks, edits, alone
+    def __init__(self, breaks: str, *edits: Edit, alone: bool = True) -> None:
+        self.breaks, self.edits, self.alone = breaks, edits, alone
 
 
 @contextmanager
@@ -111,10 +110,9 @@ def _unrecorded(event: str) -> Edit:
     return Edit(TAKE, RECORD, f"if type(event).__name__ != {event!r}:\n    {RECORD}")
 
 
-BUGS = (
+BUGS: Mapping[str, Bug] = {
     # ---- durable first, visible second
-    Bug(
-        "a receipt before the list is written",
+    "a receipt before the list is written": Bug(
         "nothing is acknowledged that a crash may take back",
         Edit(
             TAKE,
@@ -123,13 +121,11 @@ BUGS = (
             f"        driver.places.enter(each.client, each.digest)\n{RECORD}",
         ),
     ),
-    Bug(
-        "of submissions that are entered together only the first is recorded",
+    "of submissions that are entered together only the first is recorded": Bug(
         "every event is recorded, also those that one commit takes",
         Edit(TAKE, "for each in events]", "for each in events[:1]]"),
     ),
-    Bug(
-        "a receipt before the submission is written",
+    "a receipt before the submission is written": Bug(
         "a submission is in the store before it is acknowledged",
         Edit(
             RECEIPT,
@@ -137,35 +133,29 @@ BUGS = (
             "await self._inbox.post(run.round_id, ssa.Submitted(client, name))\ntry:\n    changes: ",
         ),
     ),
-    Bug(
-        "acts before it records",
+    "acts before it records": Bug(
         "an event is recorded, then adopted, then acted upon",
         Edit(TAKE, RECORD, "pass"),
         Edit(TAKE, "self._begin_effects(before, events, done)", f"self._begin_effects(before, events, done)\n{RECORD}"),
     ),
-    Bug(
-        "a list that is closed but not recorded",
+    "a list that is closed but not recorded": Bug(
         "one roster per round, also after a restart",
         _unrecorded("CloseRound"),
     ),
-    Bug(
-        "the peer's list is not recorded",
+    "the peer's list is not recorded": Bug(
         "what the peer has said is recorded before it is acted upon",
         _unrecorded("PeerRoster"),
     ),
-    Bug("a share's nonce is not recorded", "one commitment per round, also after a restart", _unrecorded("Summed")),
-    Bug(
-        "the peer's commitment is not recorded",
+    "a share's nonce is not recorded": Bug("one commitment per round, also after a restart", _unrecorded("Summed")),
+    "the peer's commitment is not recorded": Bug(
         "a share is revealed only when the peer's commitment is durable",
         _unrecorded("PeerCommitment"),
     ),
-    Bug(
-        "a toss that is not recorded",
+    "a toss that is not recorded": Bug(
         "a server that restarts tosses the same again",
         Edit("parties.server.round.toss:TossRun.begin", "await store.commit(Record(journal, *recorded))", "pass"),
     ),
-    Bug(
-        "the peer's half of a toss is not recorded",
+    "the peer's half of a toss is not recorded": Bug(
         "what the peer has said is recorded before it is acted upon",
         Edit(
             "parties.server.round.toss:TossRun.take",
@@ -173,8 +163,7 @@ BUGS = (
             "pass",
         ),
     ),
-    Bug(
-        "the model is settled before its round's number",
+    "the model is settled before its round's number": Bug(
         "settling a round is one commit",
         Edit(
             SETTLE,
@@ -183,8 +172,7 @@ BUGS = (
             f"await records.store.commit(*early)\n{SETTLING}",
         ),
     ),
-    Bug(
-        "a round's number is settled before its model",
+    "a round's number is settled before its model": Bug(
         "settling a round is one commit",
         Edit(
             SETTLE,
@@ -192,8 +180,7 @@ BUGS = (
             "await records.store.commit(*changes, *settling[:3], *remembered)\nawait records.store.commit(*settling)",
         ),
     ),
-    Bug(
-        "erases a round before it is settled",
+    "erases a round before it is settled": Bug(
         "what a restart needs is erased only by the commit that makes it needless",
         Edit(
             SETTLE,
@@ -202,24 +189,20 @@ BUGS = (
             f"await records.store.commit(Erase(f'{{run.records.prefix}}/'))\n{SETTLING}",
         ),
     ),
-    Bug(
-        "a commit returns before it is synced",
+    "a commit returns before it is synced": Bug(
         "when a commit returns, it is durable",
         Edit("parties.testing.disk:DiskStore.commit", "self._disk.sync()", "pass"),
     ),
-    Bug(
-        "a torn entry is taken for a whole one",
+    "a torn entry is taken for a whole one": Bug(
         "a store goes back to its last whole entry",
         Edit("parties.testing.disk:_whole_entries", " or zlib.crc32(body) != checksum", ""),
     ),
     # ---- who is counted
-    Bug(
-        "a receipt for who is not on the list",
+    "a receipt for who is not on the list": Bug(
         "a receipt is sent only when the submission stands in the round's list",
         Edit(RECEIPT, "if not await places.wait_entered(client):", "if False:"),
     ),
-    Bug(
-        "counts whom only one server has",
+    "counts whom only one server has": Bug(
         "the roster is what both servers hold",
         Edit(
             f"{ROUND}:_agree",
@@ -227,31 +210,26 @@ BUGS = (
             "if theirs.get(client, ours[client]) == ours[client]",
         ),
     ),
-    Bug(
-        "counts submissions whose digests differ",
+    "counts submissions whose digests differ": Bug(
         "the roster is what both servers hold with equal digests",
         Edit(f"{ROUND}:_agree", "if theirs.get(client) == ours[client]", "if client in theirs"),
         alone=False,
     ),
-    Bug(
-        "no minimum for a roster",
+    "no minimum for a roster": Bug(
         "nothing is revealed below the minimum",
         Edit(f"{ROUND}:_agree", "if len(roster) < terms.minimum:", "if not roster:"),
     ),
-    Bug(
-        "no minimum after verification",
+    "no minimum after verification": Bug(
         "nothing is revealed below the minimum, also when proofs have failed",
         Edit(f"{ROUND}:_verify", "if len(counted) < terms.minimum:", "if not counted:"),
         alone=False,
     ),
-    Bug(
-        "counts whose proof fails",
+    "counts whose proof fails": Bug(
         "who is not proved is not counted",
         Edit(f"{ROUND}:_failed", "if not same(mine[:DIGEST_BYTES], other[:DIGEST_BYTES]):", "if False:"),
         alone=False,
     ),
-    Bug(
-        "counts whose bound is not proved",
+    "counts whose bound is not proved": Bug(
         "who is not proved is not counted",
         Edit(
             f"{ROUND}:_failed",
@@ -260,18 +238,15 @@ BUGS = (
         ),
         alone=False,
     ),
-    Bug(
-        "leaves in the sum who is not counted",
+    "leaves in the sum who is not counted": Bug(
         "the sum is that of the roster",
         Edit("parties.server.round.accumulation:Accumulator._exactly", "if unwanted:", "if False:"),
     ),
-    Bug(
-        "adds the first of a batch alone",
+    "adds the first of a batch alone": Bug(
         "the sum is that of the roster",
         Edit("fsl_async.server.batch:Batch._add", "for prepared in ready]", "for prepared in ready[:1]]"),
     ),
-    Bug(
-        "adds submissions once more after a restart",
+    "adds submissions once more after a restart": Bug(
         "a submission is added once",
         Edit(
             "parties.server.round.computation:Computation.begin",
@@ -279,8 +254,7 @@ BUGS = (
             "self.sum.put(client)\nself.sum.put(client)",
         ),
     ),
-    Bug(
-        "takes submissions after the list is sent",
+    "takes submissions after the list is sent": Bug(
         "the first server to close freezes its list",
         Edit(
             "parties.server.round.aggregating:Aggregation.admits", "case ssa.Open():", "case ssa.Open() | ssa.Closed():"
@@ -293,8 +267,7 @@ BUGS = (
         ),
     ),
     # ---- the sum
-    Bug(
-        "reveals with its commitment",
+    "reveals with its commitment": Bug(
         "a share is revealed only after the peer's commitment",
         Edit(
             "fsl_async.protocols.ssa.side_effects:effects",
@@ -305,14 +278,12 @@ BUGS = (
             "_send_share(state.share, state.nonce, terms),",
         ),
     ),
-    Bug(
-        "takes a share that was not committed to",
+    "takes a share that was not committed to": Bug(
         "a share that does not match its commitment halts",
         Edit(f"{ROUND}:_combine", "if not same(state.peer_commitment, expected):", "if False:"),
         alone=False,
     ),
-    Bug(
-        "gives up after it has committed",
+    "gives up after it has committed": Bug(
         "who has committed does not give up any more",
         Edit(
             "parties.server.actor:Actor._take_own",
@@ -332,13 +303,11 @@ BUGS = (
         ),
     ),
     # ---- going on
-    Bug(
-        "says nothing again when the servers have met",
+    "says nothing again when the servers have met": Bug(
         "each time the servers meet, each says again what the other may lack",
         Edit("parties.server.actor:Actor._take", "self._resend()", "pass"),
     ),
-    Bug(
-        "takes for known what a restart has lost",
+    "takes for known what a restart has lost": Bug(
         "a part that was on loan is taken again when its carrier forwards it again",
         Edit(
             "parties.server.peer.forwarding:take_in",
@@ -346,13 +315,11 @@ BUGS = (
             "if run.requests.wants(key, name):",
         ),
     ),
-    Bug(
-        "does not wait for what a restart has lost",
+    "does not wait for what a restart has lost": Bug(
         "a server evaluates when it has all that it needs",
         Edit("parties.server.round.run:RoundRun._restore_requests", "self.records.await_part(key, part)", "pass"),
     ),
-    Bug(
-        "calls an own rule again after a restart",
+    "calls an own rule again after a restart": Bug(
         "a server stands by what its own rule gave",
         Edit(
             "parties.server.round.conclusion:conclude",
@@ -360,13 +327,11 @@ BUGS = (
             "if False else None",
         ),
     ),
-    Bug(
-        "applies although the outcomes differ",
+    "applies although the outcomes differ": Bug(
         "where the own rule gave the servers different outcomes, nothing is applied",
         Edit("parties.server.round.computation:Computation.withdraw", "if self.opened is not None:", "if False:"),
     ),
-    Bug(
-        "its last words are what came of it",
+    "its last words are what came of it": Bug(
         "a server repeats the outcome at which it had arrived itself",
         Edit(
             "parties.server.round_sequence:_last_words",
@@ -374,18 +339,15 @@ BUGS = (
             "Conclusion(past.report.round_id, past.report.digest())",
         ),
     ),
-    Bug(
-        "does not keep the optimizer's state",
+    "does not keep the optimizer's state": Bug(
         "the state is in the store, in one commit with the model",
         Edit("parties.server.history:Arrays.keyed", '| keyed("state/", self.state)', ""),
     ),
-    Bug(
-        "divides by all clients that may come",
+    "divides by all clients that may come": Bug(
         "a mean is over the counted clients",
         Edit("fsl_async.server.rules:_divisor", "return float(clients)", "return float(task.max_clients)"),
     ),
-    Bug(
-        "one decay stands for the other",
+    "one decay stands for the other": Bug(
         "the optimizer takes one step in a round",
         Edit(
             "fsl_async.server.rules:_step",
@@ -393,23 +355,19 @@ BUGS = (
             "second = beta2 * second + (1 - beta1) * (change * change)",
         ),
     ),
-    Bug(
-        "does not repeat its last words",
+    "does not repeat its last words": Bug(
         "a server that has settled a round still tells the peer how it ended",
         Edit("parties.server.round_sequence:RoundSequence.resend", "self._link.post(_last_words(past))", "pass"),
     ),
-    Bug(
-        "does not repeat its half of a toss",
+    "does not repeat its half of a toss": Bug(
         "each time the servers meet, each says again what the other may lack",
         Edit("parties.server.round_sequence:RoundSequence.resend", "self._toss.resend()", "pass"),
     ),
-    Bug(
-        "does not repeat who has asked",
+    "does not repeat who has asked": Bug(
         "each time the servers meet, each says again what the other may lack",
         Edit("parties.server.round_sequence:RoundSequence.resend", "self._sample.resend()", "pass"),
     ),
-    Bug(
-        "who has asked is not recorded",
+    "who has asked is not recorded": Bug(
         "one list of who asked per round, also after a restart",
         Edit(
             "parties.server.round.drawing:SampleRun._adopt",
@@ -417,8 +375,7 @@ BUGS = (
             "pass",
         ),
     ),
-    Bug(
-        "each server ranks clients by itself",
+    "each server ranks clients by itself": Bug(
         "both servers draw the same clients",
         Edit(
             "parties.server.round.drawing:SampleRun.begin",
@@ -426,8 +383,7 @@ BUGS = (
             "secret_of(tossed.proof_key + bytes([tossed.half.server]))",
         ),
     ),
-    Bug(
-        "tells everybody that they are drawn",
+    "tells everybody that they are drawn": Bug(
         "as many are told that they are drawn as are drawn",
         Edit(
             "parties.server.clients.requests:_opened",
@@ -435,8 +391,7 @@ BUGS = (
             "Opened(run.config.canonical(), strange, True)",
         ),
     ),
-    Bug(
-        "drops what is on its way when it is sent",
+    "drops what is on its way when it is sent": Bug(
         "a message stays among the effects until an answer proves that the peer has it",
         Edit(
             "fsl_async.protocols.ssa.side_effects:effects",
@@ -445,28 +400,23 @@ BUGS = (
             "case Committed():\n    return (\n",
         ),
     ),
-    Bug(
-        "nobody is woken when a submission is in",
+    "nobody is woken when a submission is in": Bug(
         "whoever waits for a round is woken when it changes",
         Edit("parties.server.round.places:ClientPlaces._wake", "self._awaited.pop(client).set()", "pass"),
     ),
-    Bug(
-        "nobody is woken when a round is settled",
+    "nobody is woken when a round is settled": Bug(
         "whoever waits for a round's end is woken by it",
         Edit("parties.server.round.run:RoundRun._end_waiting", "self.settled.set()", "pass"),
     ),
-    Bug(
-        "nobody is woken when a round opens",
+    "nobody is woken when a round opens": Bug(
         "whoever waits for a round is woken when one opens",
         Edit("parties.server.round_sequence:RoundSequence._open", "self._rounds.opened.set()", "pass"),
     ),
-    Bug(
-        "waits for stragglers for ever",
+    "waits for stragglers for ever": Bug(
         "submissions that only the peer holds are waited for no longer than the grace period",
         Edit("parties.server.round.aggregating:Aggregation.perform", "timers.start_grace()", "pass"),
     ),
-    Bug(
-        "keeps two parts of one request",
+    "keeps two parts of one request": Bug(
         "what the peer forwards is judged before it is stored, so that a restart finds no contradiction",
         Edit(
             "parties.server.round.assembly:RequestAssembly.wants",
@@ -476,13 +426,11 @@ BUGS = (
         alone=False,
     ),
     # ---- clients
-    Bug(
-        "forgets its draft",
+    "forgets its draft": Bug(
         "a submission's bytes are kept before the first of them is sent",
         Edit(DRAFTED, "await self._state.store_draft(draft, session)", "pass"),
     ),
-    Bug(
-        "takes a lost receipt for a refusal",
+    "takes a lost receipt for a refusal": Bug(
         "a submission that a server may have is not given up before its round's outcome is known",
         Edit(
             "parties.client.submitting:Submitter.deliver",
@@ -490,8 +438,7 @@ BUGS = (
             "await self._participation.settle(draft.summary(), Leave(), counted=False); raise",
         ),
     ),
-    Bug(
-        "believes one server that a round has closed",
+    "believes one server that a round has closed": Bug(
         "once a byte of a submission has left, only what both servers have signed says that it counts nowhere",
         Edit(
             "parties.client.outcomes:Outcomes.receipt",
@@ -500,13 +447,11 @@ BUGS = (
         ),
         alone=False,
     ),
-    Bug(
-        "submits again what was counted",
+    "submits again what was counted": Bug(
         "who calls again after an interruption is told that the submission was counted",
         Edit("parties.client.outcomes:Outcomes.refuse_counted", "if outcome.counted:", "if False:"),
     ),
-    Bug(
-        "erases a submission at its first receipt",
+    "erases a submission at its first receipt": Bug(
         "a submission's bytes are kept until both servers have it",
         Edit(
             "parties.client.state:ClientState.store_receipt",
@@ -514,8 +459,7 @@ BUGS = (
             'await self._store.commit(_put("submission", StoredPending(draft.stored())), Erase("bulk/"))',
         ),
     ),
-    Bug(
-        "keeps trees that were not counted",
+    "keeps trees that were not counted": Bug(
         "a session stands only once the submission that brought its trees was counted",
         Edit(
             "parties.client.session:settled",
@@ -523,17 +467,16 @@ BUGS = (
             "epochs.Counted(epoch)",
         ),
     ),
-    Bug(
-        "loses trees that were counted",
+    "loses trees that were counted": Bug(
         "trees of submissions that were counted stay",
         Edit("parties.server.sessions:Sessions.settle", "await self._keep_trees(epoch, protocol, brought)", "pass"),
     ),
-    Bug(
-        "believes one server's account",
+    "believes one server's account": Bug(
         "an outcome counts only if both servers tell it",
         Edit(
             "parties.client.outcomes:learn_outcome", "if not _same_ending(statements[0], statements[1]):", "if False:"
         ),
         alone=False,
     ),
-)
+}
+"""By what the code does then."""

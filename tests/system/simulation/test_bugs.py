@@ -148,24 +148,24 @@ def _is_found(bug: Bug, trials: Iterable[Trial]) -> list[Trial]:
         return next(([trial] for trial in trials if failures(trial)), [])
 
 
-@in_turn("bug", BUGS)
+@in_turn("bug", BUGS.values())
 def test_every_bug_can_be_planted(bug: Bug) -> None:
     with planted(bug):
         pass
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.name in FOUND_AT], ids=lambda bug: bug.name)
-def test_a_planted_bug_is_found_among_the_first_seeds(bug: Bug) -> None:
-    seed = FOUND_AT[bug.name]
+@pytest.mark.parametrize("name", FOUND_AT)
+def test_a_planted_bug_is_found_among_the_first_seeds(name: str) -> None:
+    bug, seed = BUGS[name], FOUND_AT[name]
     found = _is_found(bug, [draw(other, surely=not bug.alone) for other in (seed, *MORE)])
-    assert found, f"{bug.name} is not found by seed {seed} any more: hunt it, and put down the seed that finds it"
+    assert found, f"{name} is not found by seed {seed} any more: hunt it, and put down the seed that finds it"
     assert failures(found[0]) == (), f"seed {found[0].seed} fails without the bug as well"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.name in DIRECTED], ids=lambda bug: bug.name)
-def test_a_planted_bug_is_found_by_what_was_made_for_it(bug: Bug) -> None:
-    found = _is_found(bug, _trials(DIRECTED[bug.name], SEEDS))
-    assert found, f"{bug.name} is not found by the plan that was made for it"
+@pytest.mark.parametrize("name", DIRECTED)
+def test_a_planted_bug_is_found_by_what_was_made_for_it(name: str) -> None:
+    found = _is_found(BUGS[name], _trials(DIRECTED[name], SEEDS))
+    assert found, f"{name} is not found by the plan that was made for it"
     assert failures(found[0]) == (), f"the same plan fails with seed {found[0].seed} without the bug as well"

@@ -83,8 +83,7 @@ def test_what_did_not_happen_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_trial_that_fails_ends_the_search() -> None:
-    (bug,) = [bug for bug in BUGS if bug.name == "adds submissions once more after a restart"]
-    with planted(bug):
+    with planted(BUGS["adds submissions once more after a restart"]):
         ended = search(("S0", CLOSES, "after write"), TRIES)
     assert ended.failures
     assert search(ended.goal, TRIES).failures == ()
