@@ -58,7 +58,7 @@ def counts() -> list[Count]:
         Count("lines of the packages", lines(product), 80_328, 80_000),
         Count("files of the packages", len(product), 472, 475),
         Count("lines of the core", lines(core), 57_889, 58_000),
-        Count("lines of the tests", lines(tests), 81_119, 80_000),
+        Count("lines of the tests", lines(tests), 81_056, 80_000),
         Count("classes of the packages", sum(map(classes, product)), 1_039, 1_050),
         Count("floors of parties", floors(), 8, 8),
         Count("files of parties/server/round", len(list(python_files(ROOT / "parties/server/round"))), 21, 21),
