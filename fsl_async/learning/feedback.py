@@ -19,10 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
-from fsl_async.learning.fit import refuse_misfit, rounded
 from fsl_async.learning.matching import check_named
 from fsl_async.learning.sparsification import top_rows
-from fsl_async.learning.updates import RowValues, Update, distinct, flat_values, row_values
+from fsl_async.learning.updates import RowValues, Update, distinct, flat_values, refuse_misfit, rounded, row_values
 from fsl_async.task import Block, Sparse, Task
 
 NOTHING: Mapping[str, npt.ArrayLike] = MappingProxyType({})

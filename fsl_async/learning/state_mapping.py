@@ -17,11 +17,10 @@ import numpy.typing as npt
 
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError
-from fsl_async.learning.fit import Fit, fits_of, refuse_misfit
 from fsl_async.learning.layouts import Arrays, Layout, TableLayout, Tensor, as_array
 from fsl_async.learning.matching import check_block, check_named, check_names, shortened
 from fsl_async.learning.parts import Part, layouts_of, local_names
-from fsl_async.learning.updates import Update, changes, weighted
+from fsl_async.learning.updates import Fit, Update, changes, fits_of, refuse_misfit, weighted
 from fsl_async.task import Block, Dense, Task
 
 

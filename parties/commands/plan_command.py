@@ -118,8 +118,7 @@ def plan(
     from parties.commands.plan.calibration import load_constants, measure
     from parties.commands.plan.plan import typical
     from parties.commands.plan.run import plan_alone, question_from, read_task, report_server, run_plan, task_from
-    from parties.commands.plan.server_plan import plan_server
-    from parties.commands.plan.workers_plan import read_workers
+    from parties.commands.plan.server_plan import plan_server, read_workers
 
     described = {
         "rows": rows,

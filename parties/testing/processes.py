@@ -3,7 +3,7 @@
 A process has lives. When a life ends, its tasks are cancelled, its connections are cut, and neither its disk nor its
 network does anything more for it, so what its tasks still do while they are cancelled has no effect. The life that a
 task belongs to is in its context, which a task inherits from the task that started it.
-A supervisor keeps them running, as a service manager would.
+`parties.testing.surroundings` keeps them running, as a service manager would.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ import random
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeAlias
 
 import trio
 
-from fsl_async.errors import ChannelError, FslError, StorageError, leaves
-from parties.testing.story import Began, Failed, Killed, Left, StoryEvent
+from fsl_async.errors import ChannelError, StorageError
 
 _life: ContextVar[Life] = ContextVar("life")
 
@@ -138,76 +136,3 @@ class Ended:
     party: str
     at: float
     error: BaseException
-
-
-class Supervisor:
-    """Starts processes, and starts them again after they were killed or have failed with a recoverable error.
-
-    Args:
-        tell: called with a party's name and what happens to its process.
-        died: called when a process is killed.
-        ended: called with an error after which a process is not started again.
-        recoverable: after which errors a process is started again; by default a lost connection and a failed disk.
-    """
-
-    def __init__(
-        self,
-        tell: Callable[[str, StoryEvent], None],
-        died: Callable[[Process], None],
-        ended: Callable[[Process, BaseException], None],
-        recoverable: Recoverable = is_of_surroundings,
-    ) -> None:
-        self._tell = tell
-        self._died = died
-        self._ended = ended
-        self._recoverable = recoverable
-
-    async def keep(self, process: Process, live: Live) -> None:
-        """Run life after life until one ends by itself.
-
-        Raises:
-            BaseException: a life's error that is a defect of the tested code, or a misuse by the test.
-        """
-        while process.down != float("inf"):
-            process.down = RESTART_SECONDS
-            if await self._run_life(process.begin(), live):
-                return
-            await trio.sleep(process.down)
-
-    async def _run_life(self, life: Life, live: Live) -> bool:
-        """Run one life; returns whether its process is finished. What a killed process still does has no effect."""
-        process = life.process
-        self._tell(process.name, Began(life.number))
-        life.ending.append(partial(self._was_killed, process))
-        try:
-            with life.scope:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(_enter, life, live)
-                self._tell(process.name, Left())
-                return True
-        except BaseException as error:
-            if life.alive:
-                return self._failed(life, error)
-        await trio.lowlevel.checkpoint_if_cancelled()
-        return False
-
-    def _was_killed(self, process: Process) -> None:
-        self._tell(process.name, Killed(process.down))
-        self._died(process)
-
-    def _failed(self, life: Life, error: BaseException) -> bool:
-        """Handle an error of a life; returns whether the process is finished. A defect or a misuse is raised."""
-        life.alive = False
-        reasons = leaves(error)
-        if life.mistaken or not all(isinstance(reason, FslError) for reason in reasons):
-            raise error
-        self._tell(life.process.name, Failed(reasons[0]))
-        if all(self._recoverable(reason) for reason in reasons):
-            return False
-        self._ended(life.process, reasons[0])
-        return True
-
-
-async def _enter(life: Life, live: Live) -> None:
-    life.enter()
-    await live(life)

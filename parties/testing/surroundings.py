@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
 import trio
 from trio.testing import MockClock
 
-from fsl_async.errors import FslError, MisuseError, sole_error
+from fsl_async.errors import FslError, MisuseError, leaves, sole_error
 from fsl_async.protocols.machine import Machine
 from parties.concurrency import RecurringEvent
 from parties.simulation.scheduling import seeded_scheduling
@@ -26,9 +27,17 @@ from parties.testing.chart.sequence_chart import Chart
 from parties.testing.disk import Disk, DiskStore
 from parties.testing.faults import Crash, FaultBase, party_of
 from parties.testing.injector import Announces, Injector, to_anybody
-from parties.testing.processes import Ended, Life, Live, Process, Recoverable, Supervisor, is_of_surroundings
+from parties.testing.processes import (
+    RESTART_SECONDS,
+    Ended,
+    Life,
+    Live,
+    Process,
+    Recoverable,
+    is_of_surroundings,
+)
 from parties.testing.recorder import Step, listening
-from parties.testing.story import Entry, Failed, Killed, Left, Lost, StoryEvent
+from parties.testing.story import Began, Entry, Failed, Killed, Left, Lost, StoryEvent
 from parties.testing.wires import Wires
 from parties.watch import Note
 from transport.needs_trio import NeedsTrio
@@ -96,7 +105,7 @@ class Surroundings:
         self.legend = legend or Legend()
         self._machines = machines
         self._horizon = horizon
-        self._supervisor = Supervisor(self._heard_of, self._died, self._ended, recoverable)
+        self._recoverable = recoverable
         self._changed = RecurringEvent()
         self._over = False
 
@@ -147,8 +156,8 @@ class Surroundings:
         """Called when time begins to pass."""
 
     def keep(self, name: str, live: Live) -> None:
-        """Keep a process running, life after life."""
-        self._nursery.start_soon(self._supervisor.keep, self.process(name), live)
+        """Keep a process running, life after life, until one ends by itself or with an unrecoverable error."""
+        self._nursery.start_soon(self._live_on, self.process(name), live)
 
     async def open_disk(self, life: Life) -> DiskStore:
         """The store of a process, as one life of it finds it on its disk."""
@@ -185,14 +194,48 @@ class Surroundings:
     def _crash(self, crash: Crash) -> None:
         self.process(crash.party).kill(crash.down)
 
+    async def _live_on(self, process: Process, live: Live) -> None:
+        while process.down != float("inf"):
+            process.down = RESTART_SECONDS
+            if await self._run_life(process.begin(), live):
+                return
+            await trio.sleep(process.down)
+
+    async def _run_life(self, life: Life, live: Live) -> bool:
+        """Run one life; returns whether its process is finished. What a killed process still does has no effect."""
+        process = life.process
+        self._heard_of(process.name, Began(life.number))
+        life.ending.append(partial(self._died, process))
+        try:
+            with life.scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_enter, life, live)
+                self._heard_of(process.name, Left())
+                return True
+        except BaseException as error:
+            if life.alive:
+                return self._failed(life, error)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return False
+
+    def _failed(self, life: Life, error: BaseException) -> bool:
+        """Handle an error of a life; returns whether the process is finished. A defect or a misuse is raised."""
+        life.alive = False
+        reasons = leaves(error)
+        if life.mistaken or not all(isinstance(reason, FslError) for reason in reasons):
+            raise error
+        self._heard_of(life.process.name, Failed(reasons[0]))
+        if all(self._recoverable(reason) for reason in reasons):
+            return False
+        self.ended.append(Ended(life.process.name, self.now, reasons[0]))
+        return True
+
     def _died(self, process: Process) -> None:
+        self._heard_of(process.name, Killed(process.down))
         self.disks[process.name].crash(process.rng)
         for blobs in self.blob_disks.values():
             blobs.crash(process.name, Random(f"{self.seed}/blobs/{process.name}/{process.lives}"))
         self.wires.die(process.name)
-
-    def _ended(self, process: Process, error: BaseException) -> None:
-        self.ended.append(Ended(process.name, self.now, error))
 
     # ---- records
 
@@ -217,6 +260,11 @@ class Surroundings:
 
     def _lose(self, note: Note) -> None:
         self.tell(note.sender, Lost(note))
+
+
+async def _enter(life: Life, live: Live) -> None:
+    life.enter()
+    await live(life)
 
 
 def refuse_unknown(faults: Sequence[FaultBase], known: Collection[str], remedy: str) -> None:

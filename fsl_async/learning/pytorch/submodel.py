@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from fsl_async.errors import MisuseError
-from fsl_async.learning.fit import Fit
 from fsl_async.learning.layouts import FlatLayout, TableLayout
 from fsl_async.learning.pytorch.held import HeldTable
 from fsl_async.learning.pytorch.models import (
@@ -31,7 +30,7 @@ from fsl_async.learning.pytorch.optimizers import note_replaced, was_stepped
 from fsl_async.learning.pytorch.tensors import copy_into, to_numpy
 from fsl_async.learning.rows import frequent_rows
 from fsl_async.learning.state_mapping import StateMapping
-from fsl_async.learning.updates import Update, changes
+from fsl_async.learning.updates import Fit, Update, changes
 from fsl_async.task import Task
 
 Ids: TypeAlias = "torch.Tensor | npt.ArrayLike | Iterable[torch.Tensor]"

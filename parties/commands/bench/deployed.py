@@ -215,9 +215,10 @@ class _Run:
         self.moments: dict[str, float] = {}
 
     async def run(self) -> RoundTaken:
+        words = [["parties", "serve", str(self.folder / f"{name}.toml")] for name in SERVERS]
         async with (
-            started("S0", self._serve(0), self._from_server(0)) as first,
-            started("S1", self._serve(1), self._from_server(1)) as second,
+            started("S0", words[0], self._from_server(0)) as first,
+            started("S1", words[1], self._from_server(1)) as second,
             trio.open_nursery() as nursery,
         ):
             self.pids = [each.process.pid for each in (first, second)]
@@ -231,9 +232,6 @@ class _Run:
                 each.process.terminate()
         self._check()
         return self.taken
-
-    def _serve(self, server: int) -> list[str]:
-        return ["parties", "serve", str(self.folder / f"{SERVERS[server]}.toml")]
 
     async def _take_part(self) -> None:
         words = ["parties.commands.bench.members", str(self.folder), str(self.deployed.clients)]

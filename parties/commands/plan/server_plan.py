@@ -6,6 +6,7 @@ that it says what is gained and what is the limit then. docs/scaling.md explains
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -22,15 +23,16 @@ from fsl_async.costs.scaling import (
     Limit,
     Load,
     Stage,
+    Workers,
     capacity,
     load_of,
     memory_bytes,
     stored_bytes,
+    worker_hourly,
 )
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.commands.plan.plan import check_dtype
-from parties.commands.plan.workers_plan import WorkersPlan, plan_workers, result_of_workers
 from parties.deployment.memory_need import message_bytes, server_bytes
 
 MOST_STEPS = 5
@@ -74,6 +76,45 @@ class Step:
     words: str
     host: HostCapacity
     limit: Limit
+
+
+@dataclass(frozen=True)
+class Needed:
+    """How many workers a number of clients an hour needs.
+
+    Attributes:
+        hourly: clients an hour.
+        count: workers that add up so many.
+        limit: what the server is capable of with them.
+    """
+
+    hourly: float
+    count: int
+    limit: Limit
+
+    @property
+    def enough(self) -> bool:
+        """Whether the server itself takes so many."""
+        return self.limit.clients_per_hour >= self.hourly
+
+
+@dataclass(frozen=True)
+class WorkersPlan:
+    """What the workers of a cluster do.
+
+    Attributes:
+        workers: how many there are, and what each has.
+        hourly: clients that one of them adds up in an hour.
+        reads: bytes that it reads of a client.
+        sends: bytes of a partial sum that it sends; its memory holds one, and what is being added.
+        needed: how many the clients that were asked for need; None: not asked.
+    """
+
+    workers: Workers
+    hourly: float
+    reads: float
+    sends: float
+    needed: Needed | None
 
 
 @dataclass(frozen=True)
@@ -157,8 +198,66 @@ def plan_server(
         rooms=Rooms(needed, stored_bytes(load, constants, clients), memory, disk),
         steps=steps,
         stuck=stuck,
-        workers=plan_workers(load, host, constants, clients, hourly),
+        workers=_plan_workers(load, host, constants, clients, hourly),
     )
+
+
+# ---- workers of a cluster
+
+
+def read_workers(text: str, threads: int, network: float) -> Workers:
+    """The workers that an option describes.
+
+    Args:
+        text: a number, or a number and the threads of each, such as "4,16".
+        threads: of each where the text does not say.
+        network: bits that each receives or sends in a second.
+
+    Raises:
+        MisuseError: it is something else, or a number is out of range.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not 1 <= len(words) <= 2 or not all(word.isascii() and word.isdecimal() and len(word) < 10 for word in words):
+        raise MisuseError(
+            f"workers: a number of workers expected, or that and the threads of each, such as 4,16; got {text!r}"
+        )
+    return Workers(int(words[0]), int(words[1]) if len(words) == 2 else threads, network)
+
+
+def _plan_workers(
+    load: Load, host: HostCapacity, constants: Constants, clients: int, hourly: float | None
+) -> WorkersPlan | None:
+    """Plan the workers of a server.
+
+    Args:
+        load: what a client brings.
+        host: what the server runs on, and its workers.
+        constants: what the machines take.
+        clients: how many are in a round.
+        hourly: clients an hour for which to say how many workers they need; None: not asked.
+
+    Raises:
+        MisuseError: the number is out of range, needs more workers than there can be, or there are no workers.
+    """
+    if host.workers is None:
+        if hourly is not None:
+            raise MisuseError("hourly: the plan has no workers; add --workers N,THREADS to be told how many are needed")
+        return None
+    one = worker_hourly(load, host.workers, constants)
+    needed = None if hourly is None else _needed(load, host, constants, clients, (hourly, one))
+    return WorkersPlan(host.workers, one, load.size, float(load.cells), needed)
+
+
+def _needed(load: Load, host: HostCapacity, constants: Constants, clients: int, rates: tuple[float, float]) -> Needed:
+    """How many workers are needed for an hourly rate, if one of them has the other rate."""
+    hourly, one = rates
+    if not 0 < hourly < math.inf:
+        raise MisuseError(f"hourly: a number of clients above 0 expected, got {hourly}")
+    count = max(1, math.ceil(hourly / one))
+    if count > MOST_WORKERS or host.workers is None:
+        raise MisuseError(f"hourly: {hourly:,.0f} clients an hour need {count:,} workers, more than {MOST_WORKERS:,}")
+    with_them = replace(host, workers=replace(host.workers, count=count))
+    return Needed(hourly, count, capacity(load, with_them, constants, clients))
 
 
 # ---- what would move the first limit
@@ -225,7 +324,7 @@ def result_of_server(plan: ServerPlan) -> dict[str, Any]:
         "rooms": asdict(plan.rooms) | {"short": [name for name, _, _ in plan.rooms.short()]},
         "steps": [{"change": step.words, "host": asdict(step.host), **_limit_of(step.limit)} for step in plan.steps],
         "stuck": plan.stuck,
-        "workers": None if plan.workers is None else result_of_workers(plan.workers),
+        "workers": None if plan.workers is None else _result_of_workers(plan.workers),
     }
 
 
@@ -236,4 +335,25 @@ def _limit_of(limit: Limit) -> dict[str, Any]:
         "collecting_seconds": limit.collecting,
         "ending_seconds": limit.ending,
         "round_seconds": limit.round_seconds,
+    }
+
+
+def _result_of_workers(plan: WorkersPlan) -> dict[str, Any]:
+    """What the workers do as one JSON object."""
+    needed = plan.needed
+    return {
+        "count": plan.workers.count,
+        "threads": plan.workers.threads,
+        "clients_per_hour_of_one": plan.hourly,
+        "bytes_read_of_a_client": plan.reads,
+        "bytes_of_a_partial_sum": plan.sends,
+        "needed": None
+        if needed is None
+        else {
+            "clients_per_hour": needed.hourly,
+            "workers": needed.count,
+            "enough": needed.enough,
+            "first_limit": needed.limit.first.part,
+            "server_clients_per_hour": needed.limit.clients_per_hour,
+        },
     }

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from fsl_async.costs.scaling import SEALED, Stage, Workers
 from parties.commands.plan.figures import percent, size
-from parties.commands.plan.server_plan import ServerPlan
+from parties.commands.plan.server_plan import ServerPlan, WorkersPlan
 from parties.commands.plan.view import aligned
-from parties.commands.plan.workers_plan import WorkersPlan
 
 
 def server_text(plan: ServerPlan) -> str:
