@@ -165,7 +165,7 @@ class PassesOnWorkers(Passes[StoredQuery]):
             pooled = self._pinned(number)
             try:
                 with trio.fail_after(self._patience):
-                    reply = await self._pool.call(pooled.name, "answer", sealed(order, pooled.key))
+                    reply = await self._pool.cluster.call(pooled.name, "answer", sealed(order, pooled.key))
                     size = layout_of(self._config.shape, laid.row_bytes, laid.slices[number]).size
                     return _checked(reply, len(queries), size)
             except (WorkerLostError, MisuseError) as error:

@@ -382,7 +382,7 @@ class ClusterSum(RoundSum):
                         but=but,
                         below=ledger.state.next_number,
                     )
-                    await self._pool.call(pooled.name, "drop", encoded(drop))
+                    await self._pool.cluster.call(pooled.name, "drop", encoded(drop))
         except (WorkerLostError, MisuseError) as error:
             self._pool.dismiss(pooled.name, str(error))
 
@@ -398,7 +398,7 @@ class ClusterSum(RoundSum):
 
         context.nursery.start_soon(doubt)
         try:
-            return await self._pool.call(worker, action, order)
+            return await self._pool.cluster.call(worker, action, order)
         finally:
             done.set()
 

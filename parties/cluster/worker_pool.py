@@ -16,7 +16,7 @@ import trio
 
 from fsl_async.errors import MisuseError
 from fsl_async.kernels.simd.isa import PLAIN
-from parties.cluster.cluster import Cluster, ClusterAwayError, Members, Reply, WorkerLostError
+from parties.cluster.cluster import Cluster, ClusterAwayError, Members, WorkerLostError
 from parties.cluster.orders import HelloReport, decoded
 from parties.concurrency import RecurringEvent
 from parties.events import Observer, Warned, unobserved
@@ -73,6 +73,7 @@ class WorkerPool:
         release: the release that they must have.
 
     Attributes:
+        cluster: that one.
         observe: hears of what an operator should look at.
         connected: whether the cluster is connected.
         takes_plain: whether workers without compiled kernels are taken, because the server has none either.
@@ -82,7 +83,7 @@ class WorkerPool:
     def __init__(self, cluster: Cluster, owner: bytes, release: str) -> None:
         self.connected = False
         self.workers: dict[str, PooledWorker] = {}
-        self._cluster = cluster
+        self.cluster = cluster
         self._owner = owner
         self._release = release
         self.takes_plain = False
@@ -100,7 +101,7 @@ class WorkerPool:
         async with trio.open_nursery() as self._nursery:
             while True:
                 try:
-                    await self._cluster.stay_connected(self._changed)
+                    await self.cluster.stay_connected(self._changed)
                 except ClusterAwayError as error:
                     self._away(str(error))
                 await trio.sleep(PAUSE)
@@ -122,10 +123,6 @@ class WorkerPool:
         while not self.workers:
             await self._met.wait()
 
-    async def call(self, worker: str, action: str, order: bytes) -> Reply:
-        """See `Cluster.call`."""
-        return await self._cluster.call(worker, action, order)
-
     def dismiss(self, worker: str, why: str) -> None:
         """A worker has failed: it is not used for a while."""
         if worker in self.workers:
@@ -142,7 +139,7 @@ class WorkerPool:
 
     def _changed(self, members: Members) -> None:
         if not self.connected:
-            _log.info("connected with the cluster at %s: %d workers", self._cluster.where, len(members))
+            _log.info("connected with the cluster at %s: %d workers", self.cluster.where, len(members))
         self.connected, self._told, self._members = True, "", dict(members)
         self._refused &= members.keys()
         for name in [name for name in self.workers if name not in members]:
@@ -165,7 +162,7 @@ class WorkerPool:
         await trio.sleep(after)
         while name in self._members:
             try:
-                report = decoded((await self._cluster.call(name, "hello", b"")).report, HelloReport)
+                report = decoded((await self.cluster.call(name, "hello", b"")).report, HelloReport)
             except WorkerLostError as error:
                 _log.warning("worker %s does not answer: %s", name, error)
                 await trio.sleep(PAUSE)

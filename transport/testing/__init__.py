@@ -11,10 +11,10 @@ Each case is a server and some clients over one transport; it needs neither pyte
 `python -m transport.testing my_package.my_module:MyTransport ADDRESS`.
 """
 
-from transport.testing import lives, messages
+from transport.testing import cases
 from transport.testing.case import Case, ConformanceError, cases_of
 
-CASES: tuple[Case, ...] = (*cases_of(messages), *cases_of(lives))
+CASES: tuple[Case, ...] = cases_of(cases)
 """All cases, from the simple ones on."""
 
 __all__ = ["CASES", "Case", "ConformanceError"]

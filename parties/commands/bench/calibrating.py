@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -32,7 +33,6 @@ from parties.commands.bench.workload import Case, add_together, aggregate, answe
 from parties.commands.plan.calibration import save_constants
 from parties.commands.plan.view import aligned
 from parties.commands.report import Report
-from parties.storage.blobs.blobs import Blobs
 from parties.storage.blobs.folder import FolderBlobs
 
 REPETITIONS = 3
@@ -286,52 +286,41 @@ class Stored(msgspec.Struct, frozen=True):
     written: float
 
 
-class Place(Protocol):
-    """Where bulk is stored, to be measured."""
-
-    async def put(self, number: int, data: bytes) -> None:
-        """Store one of many."""
-
-    async def erase(self) -> None:
-        """Erase all of them."""
-
-
 async def store_in_folder(size: int, count: int, at_once: int = 16) -> Stored:
     """Store so many blobs in a folder, some of them at a time, and erase them."""
     with tempfile.TemporaryDirectory(prefix="fsl-bench-") as folder:
         place = await FolderBlobs.open(Path(folder) / "blobs", b"bench")
+
+        async def put(number: int, data: bytes) -> None:
+            await place.put(f"round-00000001/parts/{name_of(number)}/submit-0/{number:064x}", data)
+
         try:
-            return await stored_at(_PutBlobs(place), size, count, at_once)
+            return await stored_at(put, partial(place.erase, "round-00000001"), size, count, at_once)
         finally:
             await place.aclose()
 
 
-class _PutBlobs:
-    def __init__(self, place: Blobs) -> None:
-        self._place = place
-
-    async def put(self, number: int, data: bytes) -> None:
-        await self._place.put(f"round-00000001/parts/{name_of(number)}/submit-0/{number:064x}", data)
-
-    async def erase(self) -> None:
-        await self._place.erase("round-00000001")
-
-
-async def stored_at(place: Place, size: int, count: int, at_once: int) -> Stored:
-    """Store so many pieces of bulk of one size, some of them at a time, and erase them."""
+async def stored_at(
+    put: Callable[[int, bytes], Awaitable[None]],
+    erase: Callable[[], Awaitable[None]],
+    size: int,
+    count: int,
+    at_once: int,
+) -> Stored:
+    """Store so many pieces of bulk of one size by their numbers, some of them at a time, and erase all of them."""
     data = [bytes([number + 1]) * size for number in range(4)]
     before, processor, begun = _written(), time.process_time(), time.perf_counter()
     turns = iter(range(count))
 
     async def some() -> None:
         for number in turns:
-            await place.put(number, data[number % len(data)])
+            await put(number, data[number % len(data)])
 
     async with trio.open_nursery() as nursery:
         for _ in range(at_once):
             nursery.start_soon(some)
     seconds, processor = time.perf_counter() - begun, time.process_time() - processor
-    await place.erase()
+    await erase()
     return Stored(seconds, processor, (_written() - before) / (size * count))
 
 

@@ -8,13 +8,9 @@ count. The models of both servers are compared with the sum in the clear: a meas
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,12 +23,12 @@ from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task
 from parties.commands.bench.machine import Spent, memory_of, spent_by
 from parties.commands.bench.members import name_of, update_of
+from parties.commands.demo.processes import started
 from parties.files.models import load_model, save_model
 from parties.identity.keys import Identity
 from parties.settings.writing import free_addresses, to_toml, write_deployment
 
 SERVERS = ("S0", "S1")
-LAST_LINES = 12
 STARTING_SECONDS = 120.0
 
 
@@ -155,48 +151,6 @@ def _start(task: Task) -> dict[str, Any]:
 
 
 # ---- processes
-
-
-class _Process:
-    """One process, and what it says."""
-
-    def __init__(self, name: str, process: trio.Process, heard: Callable[[str], None]) -> None:
-        self.name = name
-        self.process = process
-        self._heard = heard
-        self._last: deque[str] = deque(maxlen=LAST_LINES)
-
-    async def hear(self) -> None:
-        """Hear it out.
-
-        Raises:
-            FslError: it failed.
-        """
-        assert self.process.stdout is not None  # noqa: S101 - asked for
-        rest = b""
-        async for data in self.process.stdout:
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
-                self._last.append(line.decode(errors="replace"))
-                self._heard(self._last[-1])
-        if code := await self.process.wait():
-            raise FslError(f"{self.name} ended with code {code}: " + "\n".join(self._last))
-
-
-@asynccontextmanager
-async def started(name: str, words: Sequence[str], heard: Callable[[str], None]) -> AsyncIterator[_Process]:
-    """A process of this Python, whose lines are heard; it is ended with the block."""
-    process = await trio.lowlevel.open_process(
-        [sys.executable, "-m", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    try:
-        yield _Process(name, process, heard)
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            with trio.CancelScope(shield=True), trio.move_on_after(20):
-                await process.wait()
-            process.kill()
 
 
 class _Run:

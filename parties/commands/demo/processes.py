@@ -12,7 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +34,7 @@ from parties.identity.keys import Identity
 from parties.settings.writing import free_addresses, write_deployment
 
 SERVERS = ("S0", "S1")
-PARTIES = (sys.executable, "-m", "parties")
+LAST_LINES = 12
 WORKING = (("scheduler",), ("worker",), ("worker",))
 
 
@@ -106,7 +108,7 @@ async def _serve(
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a server's process; started once it listens."""
-    command = [*PARTIES, "serve", str(folder / f"{SERVERS[server]}.toml")]
+    command = ["parties", "serve", str(folder / f"{SERVERS[server]}.toml")]
     listens = trio.Event()
 
     def heard(line: str) -> None:
@@ -122,7 +124,7 @@ async def run_cluster(file: Path) -> None:
     """Run the scheduler and workers of a server's file until cancelled; they may take their time to leave."""
     async with trio.open_nursery() as nursery:
         for words in WORKING:
-            nursery.start_soon(_child, [*PARTIES, *words, str(file)], words[0], _nothing)
+            nursery.start_soon(_child, ["parties", *words, str(file)], words[0], _nothing)
 
 
 def _nothing(line: str) -> None:
@@ -140,33 +142,59 @@ async def _take_part(arguments: Sequence[str], number: int, summary: Summary, pr
             summary.sent, summary.received = figures["sent"], figures["received"]
             summary.seconds.update(figures["seconds"])
 
-    await _child([sys.executable, "-m", "parties.commands.demo.processes", *arguments], f"client {number}", heard)
+    await _child(["parties.commands.demo.processes", *arguments], f"client {number}", heard)
 
 
-async def _child(command: Sequence[str], name: str, heard: Any) -> None:
+async def _child(words: Sequence[str], name: str, heard: Callable[[str], None]) -> None:
     """Run a process to its end, and call `heard` with each line of its output.
 
     Raises:
         FslError: it failed; the message has its last lines.
     """
-    last: list[str] = []
-    process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
+    async with started(name, words, heard) as child:
+        await child.hear()
+
+
+class Child:
+    """One process, and what it says."""
+
+    def __init__(self, name: str, process: trio.Process, heard: Callable[[str], None]) -> None:
+        self.name = name
+        self.process = process
+        self._heard = heard
+        self._last: deque[str] = deque(maxlen=LAST_LINES)
+
+    async def hear(self) -> None:
+        """Hear it out.
+
+        Raises:
+            FslError: it failed.
+        """
+        assert self.process.stdout is not None  # noqa: S101 - asked for
         rest = b""
-        assert process.stdout is not None  # noqa: S101 - asked for above
-        async for data in process.stdout:
+        async for data in self.process.stdout:
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
-                last = [*last[-9:], line.decode(errors="replace")]
-                heard(last[-1])
-        await process.wait()
+                self._last.append(line.decode(errors="replace"))
+                self._heard(self._last[-1])
+        if code := await self.process.wait():
+            raise FslError(f"{self.name} ended with code {code}: " + "\n".join(self._last))
+
+
+@asynccontextmanager
+async def started(name: str, words: Sequence[str], heard: Callable[[str], None]) -> AsyncIterator[Child]:
+    """A process of this Python, whose lines are heard; it is ended with the block."""
+    process = await trio.lowlevel.open_process(
+        [sys.executable, "-m", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        yield Child(name, process, heard)
     finally:
         if process.poll() is None:
             process.terminate()
-            with trio.CancelScope(shield=True):
+            with trio.CancelScope(shield=True), trio.move_on_after(20):
                 await process.wait()
-    if process.returncode:
-        raise FslError(f"{name} ended with code {process.returncode}: " + "\n".join(last))
+            process.kill()
 
 
 async def _client(folder: Path, number: int, clients: int, rounds: int, seed: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -25,7 +26,7 @@ from parties.commands.bench.members import name_of
 from parties.outcome import Done, RoundReport
 from parties.statement import Statement
 from parties.storage.sqlite_store import SqliteStore
-from parties.storage.store import Erase, Keep, Record, Store
+from parties.storage.store import Erase, Keep, Record
 from tests.bench.measures import Spread
 from tests.bench.results import Result, Target
 
@@ -148,18 +149,11 @@ async def _both(size: int, count: int) -> tuple[list[Stored], list[Stored]]:
 async def _store_in_database(size: int, count: int, at_once: int = 16) -> Stored:
     with tempfile.TemporaryDirectory(prefix="fsl-bench-") as folder:
         store = await SqliteStore.open(Path(folder) / "store.sqlite")
+
+        async def put(number: int, data: bytes) -> None:
+            await store.commit(Keep(f"round-00000001/parts/{number}", data))
+
         try:
-            return await stored_at(_PutValues(store), size, count, at_once)
+            return await stored_at(put, partial(store.commit, Erase("round-00000001")), size, count, at_once)
         finally:
             await store.aclose()
-
-
-class _PutValues:
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def put(self, number: int, data: bytes) -> None:
-        await self._store.commit(Keep(f"round-00000001/parts/{number}", data))
-
-    async def erase(self) -> None:
-        await self._store.commit(Erase("round-00000001"))
