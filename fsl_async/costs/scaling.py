@@ -367,13 +367,7 @@ class Limit:
 
 
 def capacity(load: Load, host: HostCapacity, constants: Constants, clients: int) -> Limit:
-    """What a server is capable of.
-
-    Args:
-        load: what a client brings.
-        host: what the server runs on.
-        constants: what the machine takes.
-        clients: how many are in a round.
+    """What a server is capable of, with so many clients in a round.
 
     Raises:
         MisuseError: there is no client.
@@ -399,13 +393,7 @@ def ending(load: Load, host: HostCapacity, constants: Constants, clients: int) -
 
 
 def memory_bytes(server: float, constants: Constants, clients: int) -> float:
-    """The most bytes of memory that a server's process holds at a time.
-
-    Args:
-        server: what it holds (`parties.deployment.memory_need`) without what it holds for each client.
-        constants: what the machine takes.
-        clients: how many are in a round.
-    """
+    """The most bytes of memory that a server's process holds: those that do not grow with clients, and theirs."""
     return server + clients * constants.waiting
 
 

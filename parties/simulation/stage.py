@@ -175,16 +175,7 @@ def stage_thread(
     callers: Callers,
     **rule: Any,
 ) -> LoopThread[Stage]:
-    """The thread of a simulation.
-
-    Args:
-        task: what is learnt.
-        model: by block, what both servers start from.
-        seed: decides all randomness, and the order of everything that the calls leave open.
-        lane: where to compute; inline unless told otherwise.
-        callers: who may call.
-        rule: as of `Network`.
-    """
+    """The thread of a simulation; arguments are those of `simulate`, who may call, and the rule of a `Network`."""
     calls: Pausing[Stage] = Pausing(OVER, callers)
 
     @asynccontextmanager

@@ -23,12 +23,10 @@ from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task
 from parties.commands.bench.machine import Spent, memory_of, spent_by
 from parties.commands.bench.members import name_of, update_of
-from parties.commands.demo.processes import started
+from parties.commands.demo.processes import SERVERS, started, write_parties
 from parties.files.models import load_model, save_model
-from parties.identity.keys import Identity
-from parties.settings.writing import free_addresses, to_toml, write_deployment
+from parties.settings.writing import free_addresses, to_toml
 
-SERVERS = ("S0", "S1")
 STARTING_SECONDS = 120.0
 
 
@@ -114,13 +112,8 @@ def take_rounds(deployed: Deployed) -> RoundTaken:
 
 def lay_out(folder: Path, deployed: Deployed) -> None:
     """Write all files of a deployment: keys, the task, both servers' own."""
-    identities = [Identity.generate(name) for name in SERVERS]
-    members = [Identity.generate(name_of(number)) for number in range(deployed.clients)]
-    for identity in (*identities, *members):
-        identity.save(folder / f"{identity.name}.key")
     addresses = free_addresses(2)
-    publics = [identity.public for identity in identities]
-    write_deployment(folder, deployed.task, publics, addresses, [member.public for member in members])
+    write_parties(folder, deployed.task, addresses, [name_of(number) for number in range(deployed.clients)])
     save_model(folder / "model.npz", _start(deployed.task))
     for server, address in enumerate(addresses):
         table = to_toml(_server_table(deployed, server, address))

@@ -82,13 +82,8 @@ async def in_processes(
 
 def _write_files(folder: Path, task: Task, addresses: Sequence[str], clients: int, rounds: int, cluster: str) -> None:
     """Keys, task file, client list and model: what the operators of two servers would exchange."""
-    identities = [Identity.generate(name) for name in SERVERS]
-    members = [Identity.generate(f"client-{number:02}") for number in range(clients)]
-    for identity in (*identities, *members):
-        identity.save(folder / f"{identity.name}.key")
+    write_parties(folder, task, addresses, [f"client-{number:02}" for number in range(clients)])
     save_model(folder / "model.npz", initial_model())
-    servers = [identity.public for identity in identities]
-    write_deployment(folder, task, servers, addresses, [member.public for member in members])
     for server, address in enumerate(addresses):
         store = f"{SERVERS[server]}.sqlite" if cluster and server == 0 else "memory"
         own = cluster if server == 0 else ""
@@ -98,6 +93,15 @@ def _write_files(folder: Path, task: Task, addresses: Sequence[str], clients: in
             f'store = "{store}"\n[limits]\nhandshakes_per_second = 1000.0\nburst = {4 * clients}\n'
             f"[rounds]\nclients = {clients}\ncount = {rounds}\n{own}"
         )
+
+
+def write_parties(folder: Path, task: Task, addresses: Sequence[str], clients: Sequence[str]) -> None:
+    """Write keys of both servers and of clients, the task file and the list of clients."""
+    identities = [Identity.generate(name) for name in (*SERVERS, *clients)]
+    for identity in identities:
+        identity.save(folder / f"{identity.name}.key")
+    publics = [identity.public for identity in identities]
+    write_deployment(folder, task, publics[:2], addresses, publics[2:])
 
 
 async def _serve(

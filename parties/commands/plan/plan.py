@@ -231,21 +231,9 @@ def question_of(
     updates: Literal["retrieved", "any"] = "retrieved",
     alignment: Literal["all", "union"] = "all",
 ) -> Question:
-    """The question that the command's options describe.
+    """The question that the command's options describe: numbers as of `Question`, and settings of its task.
 
-    Args:
-        rows: m.
-        select: k.
-        width: τ.
-        bits: l.
-        clients: the number of clients.
-        rounds: the number of rounds.
-        security: the task's security.
-        union: the rows of the union; 0 for the maximum, at which no two clients share a row.
-        dtype: the model's dtype.
-        selection: the task's selection.
-        updates: the task's updates.
-        alignment: the task's alignment.
+    A union of 0 rows stands for the maximum, at which no two clients share a row.
 
     Raises:
         MisuseError: a number is out of range.

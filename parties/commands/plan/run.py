@@ -48,15 +48,9 @@ class _TaskFile(msgspec.Struct):
 def question_from(
     path: Path | None, described: dict[str, Any], *, clients: int | None, rounds: int, union: int, dtype: str
 ) -> Question:
-    """The question about a task file, or about a task of one sparse block that options describe.
+    """The question about a task file, or about a task of one sparse block that options describe; see `question_about`.
 
-    Args:
-        path: the task file; None if there is none.
-        described: the given options; with a file only settings, which take precedence over the file's.
-        clients: the number of clients; None for the default.
-        rounds: the number of rounds.
-        union: the rows of the union; 0 for the maximum.
-        dtype: the model's dtype.
+    With a file, what is described are settings alone, which take precedence over the file's.
 
     Raises:
         MisuseError: the file is invalid, a number is out of range, or an option contradicts the file.

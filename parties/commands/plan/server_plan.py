@@ -162,17 +162,9 @@ def plan_server(
     disk: float = 0.0,
     hourly: float | None = None,
 ) -> ServerPlan:
-    """Plan a server.
+    """Plan a server; see `ServerPlan`, and `Rooms` for bytes of memory and of the disk (0: not said).
 
-    Args:
-        task: the task.
-        clients: how many are in a round.
-        host: what the server runs on.
-        constants: what the machine takes.
-        dtype: the model's data type.
-        memory: bytes of memory that the host has; 0: not said.
-        disk: bytes of its disk; 0: not said.
-        hourly: for how many clients an hour to say how many workers they need; None: not asked.
+    With `hourly`, the plan says how many workers so many clients an hour need.
 
     Raises:
         MisuseError: a number is out of range, the task has no sums, or workers are asked for and there are none.
@@ -227,14 +219,7 @@ def read_workers(text: str, threads: int, network: float) -> Workers:
 def _plan_workers(
     load: Load, host: HostCapacity, constants: Constants, clients: int, hourly: float | None
 ) -> WorkersPlan | None:
-    """Plan the workers of a server.
-
-    Args:
-        load: what a client brings.
-        host: what the server runs on, and its workers.
-        constants: what the machines take.
-        clients: how many are in a round.
-        hourly: clients an hour for which to say how many workers they need; None: not asked.
+    """Plan the workers of a server, if it has some; for so many clients an hour, if that is asked.
 
     Raises:
         MisuseError: the number is out of range, needs more workers than there can be, or there are no workers.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -40,23 +40,11 @@ def draw_alone(seed: int) -> Trial:
     security: Literal["verified", "semi-honest"] = "verified" if rng.random() < 0.5 else "semi-honest"
     if retrieves:
         dense = (Dense("head", size=rng.randint(1, 4)),) if rng.random() < 0.5 else ()
-        task = Task(
-            name="laboratory",
-            protocol="psr",
-            blocks=(Sparse("items", rows=rows, select=select, width=width), *dense),
-            security=security,
-            retrievals=rng.choice((1, 2, 8)),
-            max_clients=len(NAMES),
-        )
+        blocks = (Sparse("items", rows=rows, select=select, width=width), *dense)
+        alone: dict[str, Any] = {"protocol": "psr", "blocks": blocks, "retrievals": rng.choice((1, 2, 8))}
     else:
-        task = Task(
-            name="laboratory",
-            protocol="psu",
-            blocks=(Sparse("items", rows=rows, select=select),),
-            security=security,
-            min_clients=2,
-            max_clients=len(NAMES),
-        )
+        alone = {"protocol": "psu", "blocks": (Sparse("items", rows=rows, select=select),), "min_clients": 2}
+    task = Task(name="laboratory", security=security, max_clients=len(NAMES), **alone)
     scenario = Scenario(task, rng.choice((2, 3, 4)), rng.choice((1, 2, 3)), rng.choice((5.0, 20.0)))
     faults = [] if rng.random() < 0.2 else list(ordinary_faults(rng, scenario))
     if retrieves and rng.random() < 0.6:
