@@ -36,6 +36,7 @@ from parties.commands.report import Report
 from parties.storage.blobs.folder import FolderBlobs
 
 REPETITIONS = 3
+PUTS_AT_ONCE = 16
 TURNS = 3
 TINY = Case(rows=2**10, select=8, bits=64)
 NARROW = Case(rows=2**19, select=5_243, bits=64)
@@ -286,7 +287,7 @@ class Stored(msgspec.Struct, frozen=True):
     written: float
 
 
-async def store_in_folder(size: int, count: int, at_once: int = 16) -> Stored:
+async def store_in_folder(size: int, count: int) -> Stored:
     """Store so many blobs in a folder, some of them at a time, and erase them."""
     with tempfile.TemporaryDirectory(prefix="fsl-bench-") as folder:
         place = await FolderBlobs.open(Path(folder) / "blobs", b"bench")
@@ -295,17 +296,13 @@ async def store_in_folder(size: int, count: int, at_once: int = 16) -> Stored:
             await place.put(f"round-00000001/parts/{name_of(number)}/submit-0/{number:064x}", data)
 
         try:
-            return await stored_at(put, partial(place.erase, "round-00000001"), size, count, at_once)
+            return await stored_at(put, partial(place.erase, "round-00000001"), size, count)
         finally:
             await place.aclose()
 
 
 async def stored_at(
-    put: Callable[[int, bytes], Awaitable[None]],
-    erase: Callable[[], Awaitable[None]],
-    size: int,
-    count: int,
-    at_once: int,
+    put: Callable[[int, bytes], Awaitable[None]], erase: Callable[[], Awaitable[None]], size: int, count: int
 ) -> Stored:
     """Store so many pieces of bulk of one size by their numbers, some of them at a time, and erase all of them."""
     data = [bytes([number + 1]) * size for number in range(4)]
@@ -317,7 +314,7 @@ async def stored_at(
             await put(number, data[number % len(data)])
 
     async with trio.open_nursery() as nursery:
-        for _ in range(at_once):
+        for _ in range(PUTS_AT_ONCE):
             nursery.start_soon(some)
     seconds, processor = time.perf_counter() - begun, time.process_time() - processor
     await erase()

@@ -146,7 +146,7 @@ async def _both(size: int, count: int) -> tuple[list[Stored], list[Stored]]:
     return files, database
 
 
-async def _store_in_database(size: int, count: int, at_once: int = 16) -> Stored:
+async def _store_in_database(size: int, count: int) -> Stored:
     with tempfile.TemporaryDirectory(prefix="fsl-bench-") as folder:
         store = await SqliteStore.open(Path(folder) / "store.sqlite")
 
@@ -154,6 +154,6 @@ async def _store_in_database(size: int, count: int, at_once: int = 16) -> Stored
             await store.commit(Keep(f"round-00000001/parts/{number}", data))
 
         try:
-            return await stored_at(put, partial(store.commit, Erase("round-00000001")), size, count, at_once)
+            return await stored_at(put, partial(store.commit, Erase("round-00000001")), size, count)
         finally:
             await store.aclose()
