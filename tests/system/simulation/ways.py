@@ -135,11 +135,6 @@ def _rules_differ(chance: Chance) -> Plan:
     return Plan(rule="own, unsteady")
 
 
-def _peer_is_late(chance: Chance) -> Plan:
-    """We are full and have closed; the peer lacks a client, and goes on without it after the grace period."""
-    return Plan((Straggle("anna", 1, chance.peer, ALL_ALONG),), clients=3)
-
-
 def _one_is_absent_and_we_open_late(chance: Chance) -> Plan:
     """The peer's time is over first, and we have everybody whom it has."""
     return Plan((Late("carol", 1, ABSENT), _opens_late(chance)), clients=3, seconds=SHORT)
@@ -181,7 +176,7 @@ def _some_are_late(chance: Chance) -> Plan:
 
 def _one_of_two_is_too_late(chance: Chance) -> Plan:
     """The peer closes with both, of whom we have one."""
-    return Plan((_never_comes(chance), _opens_late(chance)), seconds=SHORT)
+    return Plan(_lacks_one(chance), seconds=SHORT)
 
 
 def _one_alone_is_late(chance: Chance) -> Plan:
@@ -220,12 +215,12 @@ def _peer_gives_up_while_it_waits(chance: Chance) -> Plan:
 
 
 def _give_up_closing(chance: Chance) -> Plan:
-    return Plan((_never_comes(chance), gives_up(chance.ours, MUST_WAIT)))
+    return Plan((*_lacks_one(chance), gives_up(chance.ours, MUST_WAIT)))
 
 
 def _peer_gives_up_closed(chance: Chance) -> Plan:
     """We lack a client that the peer has, which has closed and gives up."""
-    return Plan((_never_comes(chance), gives_up(chance.peer, CLOSES)))
+    return Plan((*_lacks_one(chance), gives_up(chance.peer, CLOSES)))
 
 
 def _peer_gives_up_at_once(chance: Chance) -> Plan:
@@ -269,8 +264,9 @@ def _opens_late(chance: Chance) -> Fault:
     return SlowDisk(chance.ours, 0.0, 2.5, chance.between(0.2, 0.6))
 
 
-def _never_comes(chance: Chance) -> Fault:
-    return Straggle("anna", 1, chance.ours, ALL_ALONG)
+def _lacks_one(chance: Chance) -> tuple[Fault, ...]:
+    """It never has a client that the peer has, where that one comes to the peer first; and the peer closes first."""
+    return Straggle("anna", 1, chance.ours, ALL_ALONG), _opens_late(chance)
 
 
 def _nobody() -> tuple[Fault, ...]:
@@ -301,14 +297,14 @@ WAYS: Mapping[Transition, Way] = {
     of_round("Open", "PeerRoster", "Aborted"): _nobody_comes_and_we_open_late,
     of_round("Open", "GaveUp", "Aborted"): lambda chance: _gives_up_open(chance.ours, chance),
     of_round("Open", "PeerAbort", "Aborted"): lambda chance: _gives_up_open(chance.peer, chance),
-    AGREES: _peer_is_late,
+    AGREES: _nothing,
     of_round("Closed", "PeerRoster", "Aborted"): _nobody_comes,
     of_round("Closed", "GaveUp", "Aborted"): lambda chance: Plan((gives_up(chance.ours, CLOSES),)),
     of_round("Closed", "PeerAbort", "Aborted"): _peer_gives_up_while_it_waits,
     of_round("Closing", "Submitted", "Closing"): _some_are_late,
     of_round("Closing", "Submitted", "Rostered"): _one_is_late,
     of_round("Closing", "Submitted", "Aborted"): _one_alone_is_late,
-    of_round("Closing", "GraceOver", "Rostered"): lambda chance: Plan((_never_comes(chance),), clients=3),
+    of_round("Closing", "GraceOver", "Rostered"): lambda chance: Plan(_lacks_one(chance), clients=3),
     of_round("Closing", "GraceOver", "Aborted"): _one_of_two_is_too_late,
     of_round("Closing", "GaveUp", "Aborted"): _give_up_closing,
     of_round("Closing", "PeerAbort", "Aborted"): _peer_gives_up_closed,
@@ -385,7 +381,7 @@ def _slow_retrievals(chance: Chance) -> Plan:
 
 
 def _slow_retrievals_in_a_session(chance: Chance) -> Plan:
-    return Plan(_slow_lines(chance), clients=3, rounds=3, selection="fixed")
+    return Plan(_slow_lines(chance), clients=5, rounds=4, selection="fixed")
 
 
 def _slow_unions(chance: Chance) -> Plan:
@@ -438,6 +434,7 @@ OTHER_WAYS: Mapping[Transition, Way] = {
     Transition("psr.client", "Interrupted", "Recollect", "Asked"): _slow_retrievals_in_a_session,
     Transition("psr.client", "Holding", "Recollect", "Asked"): _slow_retrievals_in_a_session,
     Transition("psu.client", "Told", "Downloaded", "Told"): _two_unions,
+    Transition("psu.client", "Told", "Described", "Told"): _two_unions,
     Transition("psu.client", "Known", "Described", "Told"): lambda chance: Plan(rounds=4, alignment="union"),
     Transition("ssa.client", "Ready", "RoundGone", "Away"): _slow_unions,
     Transition("ssa.client", "Drafted", "Leave", "Away"): lambda chance: _forgotten_in_doubt(chance, 0),
