@@ -20,7 +20,7 @@ from parties.compiling import NOTICE, Notice, watched
 from parties.compute import InlineLane
 from parties.deployment import process
 from parties.simulation.rehearsal import rehearse
-from tests.support.shop import TASK, Shop, assert_exact, opened, take_part
+from tests.support.shop import TASK, Shop, all_take_part, assert_exact, opened
 
 
 class Terminal(io.StringIO):
@@ -218,8 +218,7 @@ async def test_rounds_in_which_lanes_differ_and_change_are_exact(nursery, lanes)
             await shop.open_one(index)
         async with opened(shop.client("anna"), shop.client("ben")) as clients:
             for _ in range(2):
-                for client in clients:
-                    await take_part(client)
+                await all_take_part(*clients)
                 assert_exact(await shop.finish_round(), "anna", "ben")
         for block, array in shop.servers[0].setup.model.items():
             np.testing.assert_array_equal(array, shop.servers[1].setup.model[block])

@@ -81,7 +81,7 @@ class Mall:
 
     def _shop(self, task: Task) -> Shop:
         """A task's servers and clients as a shop has them."""
-        shop = Shop(self.nursery, task, transports=(self.network,) * 2, listen_at=("S0", "S1"), addresses=["S0", "S1"])
+        shop = Shop.in_memory(self.nursery, task=task, transports=(self.network,) * 2, addresses=["S0", "S1"])
         shop.registry = self.registries.setdefault(task.name, Registry())
         shop.identities, shop.known = self.identities, self.known
         return shop

@@ -149,11 +149,16 @@ async def take_part(client: Client, *, retrieves: bool = True, wait: bool = Fals
     await client.submit(basket.update, wait=wait, again=again)
 
 
-async def honest_round(network: Network, *also: str) -> RoundOutcome:
+async def all_take_part(*clients: Client) -> None:
+    """Each in its turn."""
+    for client in clients:
+        await take_part(client)
+
+
+async def honest_round(network: "Network | Shop", *also: str) -> RoundOutcome:
     """Two honest clients, anna and ben, in the round that is open; it must count them, and `also`, exactly."""
     async with network.client("anna") as anna, network.client("ben") as ben:
-        await take_part(anna)
-        await take_part(ben)
+        await all_take_part(anna, ben)
     outcome = await network.finish_round()
     assert_exact(outcome, "anna", "ben", *also)
     return outcome
@@ -306,11 +311,25 @@ class Shop:
     def in_memory(cls, nursery: trio.Nursery, **fields: Any) -> Self:
         """Over one memory network."""
         network = MemoryNetwork()
-        return cls(nursery, transports=(network, network), listen_at=("S0", "S1"), **fields)
+        return cls(nursery, **{"transports": (network, network), "listen_at": ("S0", "S1")} | fields)
 
-    async def open(self) -> None:
+    @classmethod
+    def meddled(cls, nursery: trio.Nursery, **hooks: Hook) -> Self:
+        """The same, and what S1 says and hears on the link to S0 goes through hooks."""
+        network = MemoryNetwork()
+        return cls.in_memory(nursery, transports=(network, Meddler(network, **hooks)))
+
+    @property
+    def link(self) -> Channel:
+        """The last channel that a meddled S1 dialled."""
+        meddler = self.transports[1]
+        assert isinstance(meddler, Meddler)
+        return meddler.channels[-1]
+
+    async def open(self) -> Self:
         for index in (0, 1):
             await self.open_one(index)
+        return self
 
     async def open_one(self, index: int) -> None:
         server = Server(self.setup_of(index))

@@ -27,7 +27,7 @@ from tests.support.shop import (
     WIDTH,
     Basket,
     Shop,
-    assert_exact,
+    all_take_part,
     honest_round,
     meddled,
     model,
@@ -35,7 +35,6 @@ from tests.support.shop import (
 )
 from transport import (
     ChannelClosedError,
-    MemoryNetwork,
     RefusedError,
     UnreachableError,
     WrongServerKeyError,
@@ -254,34 +253,21 @@ async def test_a_request_for_another_round_is_refused_as_closed(network):
 
 
 @pytest.fixture(params=["memory", "tcp"])
-def wires(request):
-    """Where the servers listen, on either transport."""
-    if request.param == "tcp":
-        return {}
-    shared = MemoryNetwork()
-    return {"transports": (shared, shared), "listen_at": ("S0", "S1")}
+async def shop(nursery, request):
+    """Two servers, on either transport."""
+    return await (Shop if request.param == "tcp" else Shop.in_memory)(nursery).open()
 
 
 @pytest.mark.parametrize("length", [0, 1, 4, 8, 9, 60, 1200, 70_000])
-async def test_random_bytes_at_the_port_disturb_nobody(nursery, wires, length):
+async def test_random_bytes_at_the_port_disturb_nobody(shop, length):
     draw = random.Random(length)
-    shop = Shop(nursery, **wires)
-    await shop.open()
     for server in (0, 1):
         for prefix in (b"", MAGIC, MAGIC + b"\0\2\1\1"):
             stream = await shop.transports[server].connect(shop.addresses[server])
             async with stream:
                 await send_quietly(stream, prefix + draw.randbytes(length))
-    await honest_shop(shop)
+    await honest_round(shop)
     assert shop.failures == []
-
-
-async def honest_shop(shop):
-    """Two clients in the round that is open, which is exact."""
-    async with shop.client("anna") as anna, shop.client("ben") as ben:
-        await take_part(anna)
-        await take_part(ben)
-        assert_exact(await shop.finish_round(), "anna", "ben")
 
 
 async def send_quietly(stream, data):
@@ -289,9 +275,7 @@ async def send_quietly(stream, data):
         await stream.send_all(data)
 
 
-async def test_random_messages_on_an_open_channel_disturb_nobody(nursery, wires):
-    shop = Shop(nursery, **wires)
-    await shop.open()
+async def test_random_messages_on_an_open_channel_disturb_nobody(shop):
     draw = random.Random(10)
     for server in (0, 1):
         for length in (0, 1, 50, 5_000):
@@ -300,7 +284,7 @@ async def test_random_messages_on_an_open_channel_disturb_nobody(nursery, wires)
                 assert decode(await channel.receive(10**6), FromServer, "a server").message.reason == "malformed"
                 with pytest.raises(ChannelClosedError):
                     await channel.receive(10**6)
-    await honest_shop(shop)
+    await honest_round(shop)
 
 
 # ---- who is who
@@ -423,8 +407,7 @@ async def test_two_connections_of_one_client_at_once_count_at_most_once(seed, au
             nursery.start_soon(submit, one, 1.0)
             nursery.start_soon(submit, other, 2.0)
             async with network.client("anna") as anna, network.client("ben") as ben:
-                await take_part(anna)
-                await take_part(ben)
+                await all_take_part(anna, ben)
             outcome = await network.finish_round()
         assert len(accepted) <= 1, f"seed {seed}"
         assert len(accepted) + len(refused) == 2

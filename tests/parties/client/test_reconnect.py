@@ -24,7 +24,7 @@ from parties.errors import ServerBusyError
 from parties.identity.keys import Identity
 from parties.storage.store import MemoryStore
 from tests.support.lost_connections import away_from, finish_with
-from tests.support.shop import TASK, Hook, Shop, assert_exact, meddled, model, opened, take_part
+from tests.support.shop import TASK, Hook, Shop, all_take_part, assert_exact, meddled, model, opened, take_part
 from transport import (
     ConnectionLostError,
     Kind,
@@ -362,8 +362,7 @@ async def test_a_client_that_was_let_go_goes_on_and_nobody_is_warned(nursery, au
     await shop.open()
     async with opened(*map(shop.client, ("anna", "ben"))) as clients:
         await trio.sleep(100)
-        for client in clients:
-            await take_part(client)
+        await all_take_part(*clients)
         assert_exact(await shop.finish_round(), "anna", "ben")
     assert [record.levelname for record in caplog.records] == ["INFO"] * 4, "each client for each server"
     assert all("nothing was asked for in 60 s" in record.getMessage() for record in caplog.records)

@@ -12,7 +12,7 @@ from fsl_async import MisuseError, Ring, Sparse, Task
 from fsl_async.wire.messages import Message, Retrieve
 from parties import Client, Network, simulate
 from parties.compute import InlineLane
-from tests.support.shop import TASK, honest_round, meddled, model, take_part
+from tests.support.shop import TASK, all_take_part, honest_round, meddled, model, take_part
 
 UNITED = Task(
     name="united",
@@ -161,8 +161,7 @@ async def test_a_slow_machine_fails_no_simulated_call_and_changes_no_transcript(
     async def transcript(lane: InlineLane) -> str:
         async with simulate(TASK, model(), seed=1, lane=lane) as network:
             async with network.client("carol") as carol, network.client("dora") as dora:
-                await take_part(carol)
-                await take_part(dora)
+                await all_take_part(carol, dora)
                 await network.finish_round()
                 assert (await carol.outcome()).counted
             return network.transcript_digest()

@@ -11,15 +11,13 @@ from tests.parties.server.test_protocols_alone import PSR
 from tests.parties.server.test_restart import MODEL, TASK, clients, house, take_part, update
 from tests.support.shop import Shop, assert_exact, meddled, opened
 from tests.support.shop import take_part as shop_with
-from transport import MemoryNetwork
 
 # ---- the other server follows
 
 
 @pytest.mark.parametrize("asked", [0, 1])
 async def test_three_of_four_clients_are_counted_and_the_fourth_enters_the_next_round(nursery, asked):
-    shop = Shop(nursery)
-    await shop.open()
+    shop = await Shop(nursery).open()
     async with opened(*map(shop.client, ("anna", "ben", "carol", "dora"))) as (*in_time, late):
         await late.retrieve({"items": [1]})
         for client in in_time:
@@ -122,18 +120,15 @@ async def test_a_server_killed_as_it_closes_has_closed_the_round_or_is_asked_aga
 
 async def test_half_a_submission_closes_no_round(nursery, autojump_clock):
     """Only its carrier has it, and the round needs both of the clients that close it."""
-    memory = MemoryNetwork()
-    shop = Shop(nursery, transports=(memory, memory), listen_at=("S0", "S1"), schedule=Schedule(clients=2))
-    await shop.open()
+    shop = await Shop.in_memory(nursery, schedule=Schedule(clients=2)).open()
 
     async def to_the_carrier_alone(address: str, message: Message, data: bytes) -> bytes | None:
         if not isinstance(message, Submit):
             return data
         return data if address == f"S{shop.servers[0].running.config.carrier('mallory')}" else None
 
-    honest = (shop.client(name, transport=memory) for name in ("anna", "ben"))
-    mallory = meddled(shop.client("mallory", transport=memory), outgoing=to_the_carrier_alone)
-    async with opened(mallory, *honest) as (_, anna, ben), trio.open_nursery() as vain:
+    mallory = meddled(shop.client("mallory"), outgoing=to_the_carrier_alone)
+    async with opened(mallory, *map(shop.client, ("anna", "ben"))) as (_, anna, ben), trio.open_nursery() as vain:
         vain.start_soon(shop_with, mallory)
         await trio.sleep(1)
         await shop_with(anna)

@@ -16,8 +16,8 @@ from parties.identity.registry import Registry
 from parties.server.admission import Anyone
 from parties.settings.lists import add_clients, revoke_client
 from tests.support.hand_made import connected, reply
-from tests.support.shop import Basket, Shop, assert_exact, opened, take_part
-from transport import MemoryNetwork, RefusedError
+from tests.support.shop import Basket, Shop, all_take_part, assert_exact, opened, take_part
+from transport import RefusedError
 
 NAMES = ("anna", "ben", "carl")
 MOMENT = 3.0
@@ -33,9 +33,6 @@ class Watched(Shop):
     def setup_of(self, index):
         return replace(super().setup_of(index), observe=self.events[index].append)
 
-    def client(self, name, **changes):
-        return super().client(name, transport=self.transports[0], **changes)
-
     def revoke(self, name: str) -> None:
         """Have both servers take note that a client was revoked."""
         revoke_client(self.path, name)
@@ -49,14 +46,12 @@ class Watched(Shop):
 
 @pytest.fixture
 async def shop(nursery, tmp_path) -> Watched:
-    network = MemoryNetwork()
     known = {name: Identity.generate(name) for name in NAMES}
     path = tmp_path / "clients.toml"
     add_clients(path, [identity.public for identity in known.values()])
-    shop = Watched(nursery, transports=(network, network), listen_at=("S0", "S1"), path=path)
-    shop.known, shop.registry = known, Registry.load(path)
-    await shop.open()
-    return shop
+    shop = Watched.in_memory(nursery, registry=Registry.load(path), path=path)
+    shop.known = known
+    return await shop.open()
 
 
 @contextmanager
@@ -69,7 +64,7 @@ def told_that_it_was_revoked() -> Iterator[None]:
 
 
 async def test_a_connected_client_that_is_revoked_is_let_go_and_told_why_at_its_next_call(shop, autojump_clock):
-    async with opened(*(shop.client(name) for name in NAMES)) as (anna, ben, carl):
+    async with opened(*map(shop.client, NAMES)) as (anna, ben, carl):
         for client in (anna, ben, carl):
             await client.retrieve({"items": Basket(client.name).rows})
         shop.revoke("anna")
@@ -81,17 +76,15 @@ async def test_a_connected_client_that_is_revoked_is_let_go_and_told_why_at_its_
         assert "was revoked" in failed.explanation
         with told_that_it_was_revoked():
             await anna.submit(Basket("anna").update)
-        for client in (ben, carl):
-            await take_part(client)
+        await all_take_part(ben, carl)
     assert_exact(await shop.finish_round(), "ben", "carl")
     assert shop.failures == []
 
 
 async def test_one_that_waits_for_an_answer_is_told_at_once(shop, autojump_clock):
     """Also without a second call: it connects anew to ask again, and is refused with the reason."""
-    async with opened(*(shop.client(name) for name in NAMES)) as (anna, ben, carl):
-        for client in (anna, ben, carl):
-            await take_part(client)
+    async with opened(*map(shop.client, NAMES)) as (anna, ben, carl):
+        await all_take_part(anna, ben, carl)
         async with trio.open_nursery() as waiting:
 
             async def wait() -> None:
@@ -115,14 +108,12 @@ async def test_who_is_let_go_hears_why(shop, autojump_clock):
 
 
 async def test_what_was_acknowledged_before_counts(shop, autojump_clock):
-    async with opened(*(shop.client(name) for name in NAMES)) as (anna, ben, carl):
-        for client in (anna, ben, carl):
-            await take_part(client)
+    async with opened(*map(shop.client, NAMES)) as (anna, ben, carl):
+        await all_take_part(anna, ben, carl)
         shop.revoke("anna")
         await trio.sleep(MOMENT)
         assert_exact(await shop.finish_round(), *NAMES)
-        for client in (ben, carl):
-            await take_part(client)
+        await all_take_part(ben, carl)
         with told_that_it_was_revoked():
             await take_part(anna)
     assert_exact(await shop.finish_round(), "ben", "carl")
@@ -132,7 +123,7 @@ async def test_what_was_acknowledged_before_counts(shop, autojump_clock):
 async def test_a_change_of_the_file_is_enough(shop, nursery):
     for index, server in enumerate(shop.servers):
         nursery.start_soon(watched_clients(shop.path, server.enrolment, shop.events[index].append).keep)
-    async with opened(*(shop.client(name) for name in NAMES)):
+    async with opened(*map(shop.client, NAMES)):
         revoke_client(shop.path, "anna")
         with trio.fail_after(10):
             while [server.visitors for server in shop.servers] != [2, 2]:  # noqa: ASYNC110 - a thread reads the file
@@ -141,7 +132,7 @@ async def test_a_change_of_the_file_is_enough(shop, nursery):
 
 
 async def test_on_one_list_alone_a_client_is_let_go_by_that_server_alone(shop, autojump_clock):
-    async with opened(*(shop.client(name) for name in NAMES)) as (anna, ben, carl):
+    async with opened(*map(shop.client, NAMES)) as (anna, ben, carl):
         await anna.retrieve({"items": [1]})
         shop.servers[1].enrolment.reload(Registry())
         await trio.sleep(1)
@@ -152,8 +143,7 @@ async def test_on_one_list_alone_a_client_is_let_go_by_that_server_alone(shop, a
 
 
 async def test_an_enrolment_is_told_once_it_is_kept(nursery, autojump_clock):
-    network = MemoryNetwork()
-    shop = Watched(nursery, transports=(network, network), listen_at=("S0", "S1"))
+    shop = Watched.in_memory(nursery)
     base = shop.setup_of
     shop.setup_of = lambda index: replace(base(index), policy=Anyone(), registry=Registry())
     await shop.open()

@@ -28,8 +28,8 @@ from parties.settings.writing import write_deployment
 from parties.storage.store import MemoryStore
 from tests.parties.server.test_admission import HOSTILE, OTHER_TOKEN, TOKEN, TOKENS, tokens
 from tests.support.hand_made import added_by, ask, connected, reply, submission
-from tests.support.shop import TASK, Shop, assert_exact, model, plain_sum, take_part
-from transport import ChannelClosedError, MemoryNetwork, RefusedError, Role
+from tests.support.shop import TASK, Shop, all_take_part, assert_exact, model, plain_sum, take_part
+from transport import ChannelClosedError, RefusedError, Role
 
 # ---- two servers
 
@@ -48,7 +48,7 @@ class Gates(Shop):
 
     def client(self, name, **changes):
         self.known.setdefault(name, Identity.generate(name))
-        return super().client(name, transport=self.transports[0], **changes)
+        return super().client(name, **changes)
 
     async def config(self):
         """The open round's, once both servers have opened it."""
@@ -62,12 +62,10 @@ async def gates(nursery):
     """Makes two servers in a memory network of their own."""
 
     async def make(*, restarted: Gates | None = None, **words) -> Gates:
-        network = MemoryNetwork()
-        shop = Gates(nursery, transports=(network, network), listen_at=("S0", "S1"), **words)
+        shop = Gates.in_memory(nursery, **words)
         if restarted is not None:
             shop.identities, shop.known = restarted.identities, restarted.known
-        await shop.open()
-        return shop
+        return await shop.open()
 
     return make
 
@@ -120,8 +118,7 @@ async def test_after_a_restart_of_both_servers_a_used_token_stays_used(gates):
     with pytest.raises(RefusedError, match="has been used"):
         await second.client("mallory", token=TOKEN).run()
     async with second.client("anna") as anna, second.client("ben", token=OTHER_TOKEN) as ben:  # no token needed again
-        await take_part(anna)
-        await take_part(ben)
+        await all_take_part(anna, ben)
     assert_exact(await second.finish_round(), "anna", "ben")
 
 
@@ -140,8 +137,7 @@ async def test_a_client_on_one_list_only_cannot_take_part_and_stops_nobody(gates
     async with connected(eve, 0) as channel:  # not honest any more: all that S0 can be made to do with her
         assert isinstance(await ask(channel, submission(config, name), 0), Receipt)
         async with shop.client("anna") as anna, shop.client("ben") as ben:
-            await take_part(anna)
-            await take_part(ben)
+            await all_take_part(anna, ben)
         outcome = await shop.finish_round()
     assert_exact(outcome, "anna", "ben")
     assert outcome.excluded == {name: "only_s0"}
@@ -210,8 +206,7 @@ async def test_one_name_with_different_keys_at_the_two_servers_is_never_merged(g
             with pytest.raises(RefusedError, match=f"'anna' belongs to somebody else at S{1 - server}.*keygen --name"):
                 await shop.client("anna", identity=faces[server]).run()
     async with shop.client("ben") as ben, shop.client("carl") as carl:
-        await take_part(ben)
-        await take_part(carl)
+        await all_take_part(ben, carl)
     outcome = await shop.finish_round()
     assert_exact(outcome, "ben", "carl")
     assert outcome.excluded == {"anna": "mismatch"}

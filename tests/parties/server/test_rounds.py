@@ -31,6 +31,7 @@ from tests.support.shop import (
     Basket,
     Meddler,
     Shop,
+    all_take_part,
     assert_exact,
     honest_round,
     meddled,
@@ -39,7 +40,7 @@ from tests.support.shop import (
     plain_sum,
     take_part,
 )
-from transport import ConnectionLostError, MemoryNetwork
+from transport import ConnectionLostError
 
 # ---- rounds
 
@@ -151,13 +152,11 @@ BOUNDED = msgspec.structs.replace(TASK, bound=128.0, bound_proof="projected")
 
 @pytest.mark.parametrize("task", [TASK, BOUNDED], ids=["as it is", "with a bound"])
 async def test_two_rounds_over_tcp_are_exact_and_leave_both_servers_with_one_model(task, nursery):
-    shop = Shop(nursery, task=task)
-    await shop.open()
+    shop = await Shop(nursery, task=task).open()
     names = ("anna", "ben", "carol")
     async with opened(*map(shop.client, names)) as clients:
         for _ in range(2):
-            for client in clients:
-                await take_part(client)
+            await all_take_part(*clients)
             assert_exact(await shop.finish_round(), *names)
             for client in clients:
                 outcome = await client.outcome()
@@ -171,11 +170,8 @@ async def test_two_rounds_over_tcp_are_exact_and_leave_both_servers_with_one_mod
 
 
 async def test_rounds_close_by_count_or_by_time_and_end_after_as_many_as_asked(nursery, autojump_clock):
-    network = MemoryNetwork()
-    schedule = Schedule(clients=2, seconds=60, rounds=2)
-    shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"), schedule=schedule)
-    await shop.open()
-    async with opened(*(shop.client(name, transport=network) for name in ("anna", "ben"))) as (anna, ben):
+    shop = await Shop.in_memory(nursery, schedule=Schedule(clients=2, seconds=60, rounds=2)).open()
+    async with opened(*map(shop.client, ("anna", "ben"))) as (anna, ben):
         await take_part(anna)
         await take_part(ben)  # the second of two: the round closes at once
         assert (await anna.outcome()).counted
@@ -238,10 +234,7 @@ async def test_a_client_without_a_valid_proof_is_left_out_and_told_so():
 @pytest.fixture
 async def shop(nursery) -> Shop:
     """Two servers in memory."""
-    network = MemoryNetwork()
-    shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"))
-    await shop.open()
-    return shop
+    return await Shop.in_memory(nursery).open()
 
 
 async def carried_by(shop: Shop, server: int) -> str:
@@ -255,21 +248,18 @@ async def carried_by(shop: Shop, server: int) -> str:
 async def test_a_submission_that_reached_one_server_alone_is_left_out_with_the_reason(
     shop, autojump_clock, carrier, reached
 ):
-    network = shop.transports[0]
-
     async def stall(address: str, message: Message, data: bytes) -> bytes:
         if isinstance(message, Submit) and address != f"S{reached}":
             await trio.sleep_forever()
         return data
 
     name = await carried_by(shop, carrier)
-    others = (shop.client(each, transport=network) for each in ("anna", "ben"))
-    async with opened(*others, shop.client(name, transport=Meddler(network, outgoing=stall))) as (*honest, dora):
+    others = map(shop.client, ("anna", "ben"))
+    async with opened(*others, meddled(shop.client(name), outgoing=stall)) as (*honest, dora):
         with trio.move_on_after(1) as scope:
             await take_part(dora)
         assert scope.cancelled_caught
-        for client in honest:
-            await take_part(client)
+        await all_take_part(*honest)
         before = trio.current_time()
         outcome = await shop.finish_round()
         waited = trio.current_time() - before
@@ -287,7 +277,6 @@ async def test_a_submission_that_reached_one_server_alone_is_left_out_with_the_r
 
 async def test_a_straggler_that_the_first_server_has_is_waited_for(shop, autojump_clock):
     """S0 closes while the submission is still on its way to S1; within the grace period it is taken there."""
-    network = shop.transports[0]
 
     async def delay(address: str, message: Message, data: bytes) -> bytes:
         if isinstance(message, Submit) and address == "S1":
@@ -295,10 +284,9 @@ async def test_a_straggler_that_the_first_server_has_is_waited_for(shop, autojum
         return data
 
     name = await carried_by(shop, 0)
-    clients = [shop.client(each, transport=network) for each in ("anna", "ben")]
-    late = shop.client(name, transport=Meddler(network, outgoing=delay))
-    async with opened(*clients, late), trio.open_nursery() as nursery:
-        for client in (*clients, late):
+    clients = [*map(shop.client, ("anna", "ben")), meddled(shop.client(name), outgoing=delay)]
+    async with opened(*clients), trio.open_nursery() as nursery:
+        for client in clients:
             nursery.start_soon(take_part, client)
         await trio.sleep(1)
         outcome = await shop.finish_round()
@@ -307,7 +295,6 @@ async def test_a_straggler_that_the_first_server_has_is_waited_for(shop, autojum
 
 
 async def test_a_submission_after_the_round_closed_is_told_and_counts_in_the_next(shop, autojump_clock):
-    network = shop.transports[0]
     gate = trio.Event()
 
     async def hold(address: str, message: Message, data: bytes) -> bytes:
@@ -319,16 +306,14 @@ async def test_a_submission_after_the_round_closed_is_told_and_counts_in_the_nex
         with pytest.raises(RoundClosedError):
             await take_part(client)
 
-    late = shop.client("carol", transport=Meddler(network, outgoing=hold))
-    async with opened(*(shop.client(each, transport=network) for each in ("anna", "ben")), late) as clients:
+    late = meddled(shop.client("carol"), outgoing=hold)
+    async with opened(*map(shop.client, ("anna", "ben")), late) as clients:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(submit_late, late)
-            for client in clients[:2]:
-                await take_part(client)
+            await all_take_part(*clients[:2])
             assert_exact(await shop.finish_round(), "anna", "ben")
             gate.set()
-        for client in clients:
-            await take_part(client)
+        await all_take_part(*clients)
         assert_exact(await shop.finish_round(), "anna", "ben", "carol")
 
 
@@ -367,7 +352,6 @@ async def test_waiting_for_the_next_round_can_be_cancelled_and_tried_again(autoj
 @pytest.mark.parametrize("kind", [Answer, Receipt, Enter, Submit])
 async def test_a_client_cancelled_in_the_middle_goes_on_with_the_next_round(shop, autojump_clock, kind):
     """Whatever a cancelled call has left on its way, no later call takes it for its own reply."""
-    network = shop.transports[0]
     stalled = []
 
     async def stall_once(address: str, message: Message, data: bytes) -> bytes:
@@ -376,28 +360,24 @@ async def test_a_client_cancelled_in_the_middle_goes_on_with_the_next_round(shop
             await trio.sleep_forever()
         return data
 
-    meddler = Meddler(network, outgoing=stall_once, incoming=stall_once)
-    others = (shop.client(each, transport=network) for each in ("anna", "ben"))
-    async with opened(*others, shop.client("carol", transport=meddler)) as (anna, ben, carol):
+    carol = meddled(shop.client("carol"), outgoing=stall_once, incoming=stall_once)
+    async with opened(*map(shop.client, ("anna", "ben")), carol) as (anna, ben, carol):
         with trio.move_on_after(1) as scope:
             await take_part(carol)
         assert scope.cancelled_caught
         assert stalled
-        for client in (anna, ben):
-            await take_part(client)
+        await all_take_part(anna, ben)
         both = kind is Receipt  # both servers had the submission; only the client does not know
         assert_exact(await shop.finish_round(), "anna", "ben", *(["carol"] if both else []))
         if both:
             with pytest.raises(AlreadyCountedError):
                 await take_part(carol)
-        for client in (anna, ben, carol):
-            await take_part(client)
+        await all_take_part(anna, ben, carol)
         assert_exact(await shop.finish_round(), "anna", "ben", "carol")
         assert (await carol.outcome()).counted
 
 
 async def test_a_client_whose_connection_broke_connects_again(shop, autojump_clock):
-    network = shop.transports[0]
     broken = []
 
     async def break_once(address: str, message: Message, data: bytes) -> bytes:
@@ -406,16 +386,14 @@ async def test_a_client_whose_connection_broke_connects_again(shop, autojump_clo
             raise ConnectionLostError("the cable was pulled")
         return data
 
-    meddler = Meddler(network, incoming=break_once)
-    others = (shop.client(each, transport=network) for each in ("anna", "ben"))
+    meddler = Meddler(shop.transports[0], incoming=break_once)
+    others = map(shop.client, ("anna", "ben"))
     async with opened(*others, shop.client("carol", transport=meddler, patience=0)) as (anna, ben, carol):
         with pytest.raises(ConnectionLostError):
             await take_part(carol)
-        for client in (anna, ben):
-            await take_part(client)
+        await all_take_part(anna, ben)
         assert_exact(await shop.finish_round(), "anna", "ben")
-        for client in (anna, ben, carol):
-            await take_part(client)
+        await all_take_part(anna, ben, carol)
         assert_exact(await shop.finish_round(), "anna", "ben", "carol")
         assert len(meddler.channels) in (3, 4)  # the other request may have been under way
         assert carol.bytes_sent == sum(channel.bytes_sent for channel in meddler.channels)

@@ -19,7 +19,7 @@ from parties.server.admission import Anyone
 from parties.storage.store import Change, DiskFullError, MemoryStore, Record, StoreLostError
 from tests.support.hand_made import connected, reply
 from tests.support.mall import Mall, called
-from tests.support.shop import LIBERAL, assert_exact, opened, take_part
+from tests.support.shop import LIBERAL, all_take_part, assert_exact, opened, take_part
 from transport import BusyError, Channel, HandshakeSettings, Kind, RefusedError, Role
 
 SHOP, TOWN, CITY = called("shop"), called("town"), called("city")
@@ -39,8 +39,7 @@ async def mall(nursery, autojump_clock):
 
 async def round_of(mall: Mall, task, *names: str) -> None:
     async with opened(*(mall.client(name, task) for name in names)) as clients:
-        for client in clients:
-            await take_part(client)
+        await all_take_part(*clients)
         assert_exact(await mall.finish_round(task.name), *names)
 
 
@@ -97,8 +96,7 @@ async def test_a_client_without_a_task_here_learns_of_none(mall, autojump_clock)
 async def test_a_task_that_enrols_anybody_does_so_for_itself_alone(mall, autojump_clock):
     await mall.serve(CITY, policy=Anyone())
     async with opened(mall.client("dora", CITY), mall.client("emil", CITY)) as clients:
-        for client in clients:
-            await take_part(client)
+        await all_take_part(*clients)
         assert_exact(await mall.finish_round("city"), "dora", "emil")
     with pytest.raises(RefusedError, match="is not on S0's list"):
         async with mall.client("dora", TOWN):
@@ -194,8 +192,7 @@ async def test_a_key_that_one_task_revokes_is_a_client_of_the_other_as_before(ma
             async with mall.client("ben", called("shop", min_clients=3)):
                 pytest.fail("connected")
         async with opened(mall.client("cleo", TOWN)) as (cleo,):
-            await take_part(ben)
-            await take_part(cleo)
+            await all_take_part(ben, cleo)
         await mall.finish_round("town")
         await take_part(anna)
 

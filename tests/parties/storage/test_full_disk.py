@@ -25,7 +25,7 @@ from parties.server.storage import PAUSE
 from parties.storage.sqlite_store import SqliteStore, StoreLostError
 from parties.storage.store import Change, DiskFullError, MemoryStore, Put, Record
 from tests.support.cases import sides
-from tests.support.shop import TASK, Basket, Shop, assert_exact, opened, take_part
+from tests.support.shop import TASK, Basket, Shop, all_take_part, assert_exact, opened, take_part
 from transport import BusyError
 
 PATIENCE = 20.0
@@ -111,8 +111,7 @@ async def test_a_submission_that_finds_no_room_is_put_off_and_counts_once_there_
     tries = LIMITS[Counted.ATTEMPT] + 3
     async with opened(*(shop.client(name, patience=float("inf")) for name in ("anna", "ben", "carl"))) as clients:
         anna, *others = clients
-        for client in others:
-            await take_part(client)
+        await all_take_part(*others)
         await anna.retrieve({"items": Basket("anna").rows})
         disk.refuses = refuses
         receipts = []
@@ -186,8 +185,7 @@ async def test_while_its_own_disk_is_full_a_server_waits_for_nobody_else(shop, a
     """It says so, no such second is one of waiting for the other server, and the round is not given up for it."""
     disk, server = shop.disks[0], shop.servers[0]
     async with opened(*(shop.client(name, patience=float("inf")) for name in ("anna", "ben"))) as clients:
-        for client in clients:
-            await take_part(client)
+        await all_take_part(*clients)
         run = await server.next_round(0)
         disk.refuses = lambda change: isinstance(change, Record) and "/events" in change.journal and not run.is_open
         async with trio.open_nursery() as nursery:

@@ -16,7 +16,7 @@ from parties import simulate
 from parties.errors import OutcomesDifferError
 from parties.statement import Statement
 from tests.support.cases import in_turn
-from tests.support.shop import TASK, forging, meddled, model, take_part
+from tests.support.shop import TASK, all_take_part, forging, meddled, model
 
 Lie = Callable[[Statement], dict[str, Any]]
 LIAR = "S0"
@@ -73,8 +73,7 @@ async def test_a_statement_that_proves_nothing_is_refused_by_name(name: str) -> 
         network.client("ben") as ben,
         meddled(network.client("carol"), incoming=forging(network, lie, LIAR)) as carol,
     ):
-        for client in (anna, ben, carol):
-            await take_part(client)
+        await all_take_part(anna, ben, carol)
         assert (await network.finish_round()).clients == ("anna", "ben", "carol")
         with pytest.raises(kind, match=expected) as caught:
             await carol.outcome()
@@ -83,8 +82,7 @@ async def test_a_statement_that_proves_nothing_is_refused_by_name(name: str) -> 
 
 async def test_all_clients_are_told_of_one_list_and_each_of_its_own_place() -> None:
     async with simulate(TASK, model(), seed=1) as network, network.client("anna") as anna, network.client("ben") as ben:
-        await take_part(anna)
-        await take_part(ben)
+        await all_take_part(anna, ben)
         await network.finish_round()
         told = [await client.outcome() for client in (anna, ben)]
     assert told[0].root == told[1].root != root_of_nobody()

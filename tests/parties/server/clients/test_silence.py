@@ -24,7 +24,7 @@ from parties.server.rounds import AWAY_SECONDS
 from parties.server.setup import ServerSetup
 from tests.support.cases import often
 from tests.support.conversing import ROUND, House, house_with, reply, submit
-from tests.support.shop import Shop, assert_exact, opened, take_part
+from tests.support.shop import Shop, all_take_part, assert_exact, opened, take_part
 from transport import MemoryNetwork, UnansweredError
 from transport.channel import HEARTBEAT, SILENCE
 
@@ -97,8 +97,7 @@ class NotingShop(Shop):
 @asynccontextmanager
 async def opened_shop(swamp: Swamp):
     async with trio.open_nursery() as nursery:
-        shop = NotingShop(nursery, transports=(swamp, swamp), listen_at=("S0", "S1"))
-        await shop.open()
+        shop = await NotingShop.in_memory(nursery, transports=(swamp, swamp)).open()
         await shop.servers[0].next_round(0)  # the servers' own connection is the first
         yield shop
         nursery.cancel_scope.cancel()
@@ -113,8 +112,7 @@ async def test_a_client_that_waits_for_the_outcome_notices_a_forgotten_connectio
     async with opened_shop(swamp) as shop:
         ways = {"transport": swamp, "patience": 20.0}
         async with opened(*(shop.client(name, **ways) for name in ("ann", "ben"))) as (ann, ben):
-            await take_part(ann)
-            await take_part(ben)
+            await all_take_part(ann, ben)
             async with trio.open_nursery() as waiting:
                 waiting.start_soon(wait, ann)
                 await trio.sleep(1)
@@ -137,8 +135,7 @@ async def test_servers_notice_that_their_connection_was_forgotten(autojump_clock
         assert max(shop.lost) - began <= NOTICED
         assert all(server.status().peer_connected for server in shop.servers)
         async with opened(*(shop.client(name, transport=swamp) for name in ("ann", "ben"))) as clients:
-            for client in clients:
-                await take_part(client)
+            await all_take_part(*clients)
             assert_exact(await shop.finish_round(), "ann", "ben")
 
 

@@ -10,8 +10,7 @@ from fsl_async.errors import PeerViolationError, leaves
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import Forward, HeldParts, Message
 from fsl_async.wire.peer_lists import MARK_BYTES, mark_of, packed_marks, read_marks
-from tests.support.shop import TASK, Meddler, Shop, assert_exact, opened, take_part
-from transport import MemoryNetwork
+from tests.support.shop import TASK, Shop, all_take_part, assert_exact, opened
 
 NAMES = [f"client {number}" for number in range(30)]
 CROWD = 100_000
@@ -21,9 +20,7 @@ class Between:
     """What S0 and S1 say to each other, seen on S1's side of the link; what S0 says can be changed there."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
-        self.network = MemoryNetwork()
-        self.meddler = Meddler(self.network, incoming=self.said_by_s0, outgoing=self.pass_on)
-        self.shop = Shop(nursery, transports=(self.network, self.meddler), listen_at=("S0", "S1"))
+        self.shop = Shop.meddled(nursery, incoming=self.said_by_s0, outgoing=self.pass_on)
         self.forwarded: Counter[tuple[str, str, int]] = Counter()
         self.said: list[str] = []
         self.marks: bytes | None = None
@@ -42,7 +39,7 @@ class Between:
 
     async def meet_again(self) -> None:
         self.said.clear()
-        await self.meddler.channels[-1].aclose()
+        await self.shop.link.aclose()
         await trio.sleep(30)
 
     def by_carrier(self) -> tuple[set[int], set[int]]:
@@ -62,16 +59,14 @@ async def after_two(nursery):
     config = (await between.shop.servers[0].next_round(0)).config
     by_carrier = sorted(NAMES, key=config.carrier)
     names = [by_carrier[0], by_carrier[-1], *by_carrier[1:3]]
-    async with opened(*(between.shop.client(name, transport=between.network) for name in names)) as clients:
-        for client in clients[:2]:
-            await take_part(client)
+    async with opened(*map(between.shop.client, names)) as clients:
+        await all_take_part(*clients[:2])
         assert set(between.forwarded.values()) == {1}
         yield between, clients
 
 
 async def exact(between, clients) -> None:
-    for client in clients[2:]:
-        await take_part(client)
+    await all_take_part(*clients[2:])
     with trio.fail_after(300):
         assert_exact(await between.shop.finish_round(), *(client.name for client in clients))
     assert between.shop.failures == []
@@ -105,7 +100,7 @@ async def test_what_is_not_said_to_be_held_is_forwarded_again_once_on_a_connecti
 async def test_what_is_no_list_of_marks_ends_the_server_with_the_peer_s_name(nursery, autojump_clock, marks):
     async with after_two(nursery) as (between, _):
         between.marks = marks
-        await between.meddler.channels[-1].aclose()
+        await between.shop.link.aclose()
         with trio.fail_after(60):
             await between.shop.failed.wait()
         (violation,) = leaves(between.shop.failures[0])

@@ -13,7 +13,7 @@ from parties.events import PeerMet, ServerEvent, Warned
 from parties.server.server import Server
 from parties.storage.store import Change, MemoryStore, StoreLostError
 from tests.support.cases import in_turn, one_in
-from tests.support.shop import Shop, assert_exact, opened, take_part
+from tests.support.shop import Shop, all_take_part, assert_exact, opened
 from transport import Channel, MemoryNetwork, VersionMismatchError
 
 ONE, TWO, THREE = (bytes([number]) * 32 for number in (1, 2, 3))
@@ -145,8 +145,7 @@ class Site:
     """Two servers, of which one is started again from another store."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
-        self.network = MemoryNetwork()
-        self.shop = Shop(nursery, transports=(self.network, self.network), listen_at=("S0", "S1"))
+        self.shop = Shop.in_memory(nursery)
         self.nursery = nursery
         self.told: list[list[ServerEvent]] = [[], []]
         self.ended: list[list[BaseException]] = [[], []]
@@ -175,10 +174,9 @@ class Site:
         await self.nursery.start(self.run, index)
 
     async def rounds(self, count: int, *names: str) -> None:
-        async with opened(*(self.shop.client(name, transport=self.network) for name in names)) as clients:
+        async with opened(*map(self.shop.client, names)) as clients:
             for _ in range(count):
-                for client in clients:
-                    await take_part(client)
+                await all_take_part(*clients)
                 with trio.fail_after(60):
                     assert_exact(await self.shop.finish_round(), *names)
 
@@ -256,7 +254,7 @@ async def test_servers_whose_stores_are_of_different_rounds_tell_each_other(nurs
 async def test_servers_that_cannot_meet_say_so_once_and_loudly(nursery, autojump_clock):
     """Two releases, say: S1 tells its operator why no round opens."""
     site = Site(nursery)
-    site.shop.transports = (site.network, Refusing())
+    site.shop.transports = (site.shop.transports[0], Refusing())
     await site.open(0)
     await trio.sleep(60)
     assert site.warnings(1) == ["S0 cannot be met: it speaks version 2, and this is version 1"]

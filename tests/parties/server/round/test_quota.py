@@ -16,27 +16,19 @@ from fsl_async.wire.messages import Answer, Block, Download, Forward, FromPeer, 
 from parties.server.replies import AbuseError, RequestRefusedError
 from parties.server.round.places import LIMITS, REFUSALS_BORNE, Counted, RoundQuota
 from tests.support.hand_made import Request, added_by, ask, connected, post, reply, retrieval, submission
-from tests.support.shop import Meddler, Shop, plain_sum, take_part
-from transport import ChannelClosedError, Limits, MemoryNetwork, RefusedError
+from tests.support.shop import Shop, all_take_part, plain_sum
+from transport import ChannelClosedError, Limits, RefusedError
 
 
 @pytest.fixture
 async def shop(nursery):
-    network = MemoryNetwork()
-    shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"))
-    await shop.open()
-    return shop
-
-
-def client(shop, name):
-    return shop.client(name, transport=shop.transports[0])
+    return await Shop.in_memory(nursery).open()
 
 
 async def honest(shop, **others):
     """Two honest clients in the open round; it counts them exactly, and besides only `others`, with these values."""
-    async with client(shop, "anna") as anna, client(shop, "ben") as ben:
-        await take_part(anna)
-        await take_part(ben)
+    async with shop.client("anna") as anna, shop.client("ben") as ben:
+        await all_take_part(anna, ben)
     outcome = await shop.finish_round()
     assert outcome.clients == tuple(sorted(("anna", "ben", *others)))
     for block, expected in plain_sum(("anna", "ben")).items():
@@ -50,7 +42,7 @@ async def carried(shop, prefix="mallory"):
     """The open round, and a client whose public part S0 carries in it: S0 alone can be asked then."""
     config = (await shop.servers[0].next_round(0)).config
     name = next(f"{prefix}_{number}" for number in range(100) if config.carrier(f"{prefix}_{number}") == 0)
-    return config, client(shop, name)
+    return config, shop.client(name)
 
 
 def is_limit(message, *words):
@@ -274,12 +266,11 @@ async def test_requests_sent_ahead_are_each_counted(shop, autojump_clock):
 
 
 async def test_a_fifth_connection_with_one_key_is_refused_with_the_number(nursery):
-    network = MemoryNetwork()
-    shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"))
+    shop = Shop.in_memory(nursery)
     made = shop.setup_of
     shop.setup_of = lambda index: replace(made(index), limits=Limits())
     await shop.open()
-    mallory = client(shop, "mallory")
+    mallory = shop.client("mallory")
     async with connected(mallory, 0), connected(mallory, 0), connected(mallory, 0), connected(mallory, 0):
         with pytest.raises(RefusedError, match="4 connections with this key are open already"):
             async with connected(mallory, 0):
@@ -295,7 +286,6 @@ async def test_a_fifth_connection_with_one_key_is_refused_with_the_number(nurser
 @pytest.mark.parametrize("query", [0, 9, 2**40])
 async def test_a_forward_beyond_the_numbers_is_a_violation(nursery, query, autojump_clock):
     """Else the peer could make a server keep any number of parts for one client."""
-    network = MemoryNetwork()
 
     async def renumber(address, message, data):
         if not isinstance(message, Forward):
@@ -303,12 +293,11 @@ async def test_a_forward_beyond_the_numbers_is_a_violation(nursery, query, autoj
         bulk = decode(data, FromPeer, "the test").bulk
         return b"".join(encode(msgspec.structs.replace(message, query=query), bulk))
 
-    shop = Shop(nursery, transports=(network, Meddler(network, outgoing=renumber)), listen_at=("S0", "S1"))
-    await shop.open()
+    shop = await Shop.meddled(nursery, outgoing=renumber).open()
     config = (await shop.servers[0].next_round(0)).config
     name = next(f"anna {number}" for number in range(100) if config.carrier(f"anna {number}") == 1)
     await shop.servers[1].next_round(0)
-    async with connected(client(shop, name), 1) as channel, connected(client(shop, name), 0) as end:
+    async with connected(shop.client(name), 1) as channel, connected(shop.client(name), 0) as end:
         await post(channel, retrieval(config, name), 1)
         with trio.fail_after(60), pytest.raises(ChannelError):
             await end.receive(10**6)  # S0 stops
