@@ -208,11 +208,6 @@ class Variant:
     exact: bool = True
     plain: tuple[str, ...] = ()
 
-    @property
-    def largest_message(self) -> int:
-        """The longest message that a client sends or receives, in bytes."""
-        return max(self.first.traffic.up + self.first.traffic.down)
-
 
 def names_of(question: Question) -> list[Name]:
     """The variants that a question admits.

@@ -95,12 +95,8 @@ def _usage_error(error: CycloptsError) -> ExitCode:
     """Report what could not be understood, on stdout too where JSON was asked for."""
     text, command = re.sub(r"(?<!\.)\.$", "", " ".join(str(error).split())), " ".join(error.command_chain or ())
     message = f"{text}; `{' '.join(filter(None, ['fsl-async', command, '--help']))}` shows what there is"
-    if _wants_json(sys.argv[1:]):
+    given = sys.argv[1:]
+    if "--format=json" in given or ("--format", "json") in pairwise(given):
         Report(command, "json").usage_error(message)
     sys.stderr.write(f"fsl-async: {message}\n")
     return ExitCode.USAGE
-
-
-def _wants_json(arguments: list[str]) -> bool:
-    """Whether a command line that could not be understood asks for JSON."""
-    return "--format=json" in arguments or ("--format", "json") in pairwise(arguments)

@@ -111,11 +111,6 @@ FLAGS: Final[Mapping[str, str]] = {
 """What errors tell a program to do, and the option that does it on the command line."""
 
 
-def _for_the_command_line(message: str) -> str:
-    named = [flag for words, flag in FLAGS.items() if words in message]
-    return f"{message} (here: {', '.join(named)})" if named else message
-
-
 def _as_plain(answer: object) -> Any:
     from msgspec import to_builtins
 
@@ -160,7 +155,9 @@ class Report:
         if error is self._failed:
             return code
         self._failed = error
-        message = _for_the_command_line(str(error) or type(error).__name__)
+        message = str(error) or type(error).__name__
+        if named := [flag for words, flag in FLAGS.items() if words in message]:
+            message += f" (here: {', '.join(named)})"
         if self.form == "json":
             self._write_error(code, type(error).__name__, message)
         line = f"fsl-async {self.command}: " + printable(" ".join(message.split()))
@@ -221,7 +218,7 @@ def run(report: Report, work: Work) -> int:
         return code or ExitCode.OK
     except BaseException as error:
         reason = sole(error)
-        if _is_shortage(reason):
+        if all(isinstance(leaf, MemoryError) for leaf in leaves(reason)):
             reason = OutOfMemoryError.of(reason)
         if not isinstance(reason, FslError | KeyboardInterrupt):
             raise
@@ -241,8 +238,3 @@ def leaving_nothing_behind() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _is_shortage(error: BaseException) -> bool:
-    """Whether nothing but a lack of memory is behind an error."""
-    return all(isinstance(leaf, MemoryError) for leaf in leaves(error))

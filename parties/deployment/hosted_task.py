@@ -202,7 +202,12 @@ class HostedTask:
     async def _serve(self, server: Server, router: TaskRouter) -> None:
         self._kept = 0
         self._watched = list(_watched(self.file, server.setup.task.digest(), server.enrolment, self.observer))
-        self._warn_of_memory()
+        if isinstance(self.file.store, InMemory):
+            self.warn(
+                "store",
+                "THE STORE IS IN MEMORY: a server that is killed loses every submission that it has acknowledged, and "
+                'its model; for anything but a trial set store = "FILE"',
+            )
         task = server.setup.task
         if kernels.isa_names() == ("plain",) and (warning := too_large(task, measured_leaves(task.verified))):
             self.warn("compiler", warning)
@@ -224,7 +229,10 @@ class HostedTask:
             if not isinstance(self.stage, Starting):  # the last round may have ended with the task
                 with trio.CancelScope(shield=True):
                     await self._keep_model(server)
-            self._last, self.doing = _left_behind(server.status()), server.state_name()
+            self.doing = server.state_name()
+            self._last = msgspec.structs.replace(
+                server.status(), round=None, stage="away", peer_connected=False, clients_connected=0, clients_known=0
+            )
 
     async def stop(self, seconds: float) -> None:
         """Let the running round end within so many seconds, or park it; then end."""
@@ -356,21 +364,6 @@ class HostedTask:
             self._kept = status.rounds_done
         except FslError as error:
             self.warn("model", f"{error}; the store has the model, the file is written after the next round")
-
-    def _warn_of_memory(self) -> None:
-        if isinstance(self.file.store, InMemory):
-            self.warn(
-                "store",
-                "THE STORE IS IN MEMORY: a server that is killed loses every submission that it has acknowledged, and "
-                'its model; for anything but a trial set store = "FILE"',
-            )
-
-
-def _left_behind(status: ServerStatus) -> ServerStatus:
-    """What is left of a server's status when it has ended."""
-    return msgspec.structs.replace(
-        status, round=None, stage="away", peer_connected=False, clients_connected=0, clients_known=0
-    )
 
 
 def _places(deployment: Deployment) -> tuple[Place, Place]:

@@ -8,15 +8,12 @@ stands beside the model that belongs to it, and is written first.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import numpy as np
 
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.task import Task
 from parties.files.models import ModelForm, checkpoint, save_model, save_state, state_path
-from parties.outcome import Model
-from parties.server.history import SumOf
 from parties.server.server import Server
 from parties.settings.party_file import ServerFile
 
@@ -34,7 +31,11 @@ def prepare_files(file: ServerFile, task: Task) -> None:
     if file.save_update and task.ring.bits == 128 and task.ring.fraction_bits == 0:
         raise MisuseError("save_update: no file holds sums of whole numbers of 128 bits; use a ring of 64 bits")
     if file.checkpoints:
-        _make_folder(file.checkpoints)
+        try:
+            file.checkpoints.mkdir(exist_ok=True)
+        except OSError as error:
+            text = f"{file.checkpoints}, the folder of checkpoints, cannot be made: {error.strerror}"
+            raise StorageError(text) from error
 
 
 def _refuse_one_name(file: ServerFile) -> None:
@@ -67,20 +68,9 @@ def write_files(file: ServerFile, server: Server, number: int) -> None:
         save_state(file.save_model, state)
         save_model(file.save_model, server.model)
     if file.save_update and server.last_sum is not None:
-        save_model(file.save_update, _as_arrays(*server.last_sum))
+        whose, update = server.last_sum  # no block can have the names of the two numbers
+        numbers = {"number": np.array(whose.number), "clients": np.array(whose.clients)}
+        save_model(file.save_update, numbers | {f"update/{name}": array for name, array in update.items()})
     if file.checkpoints:
         form = ModelForm[file.checkpoint_format.upper()]
         checkpoint(file.checkpoints, number, server.model, form, keep=file.checkpoints_kept, state=state)
-
-
-def _as_arrays(whose: SumOf, update: Model) -> Model:
-    """A sum as the arrays of a file: no block can have the names of the two numbers."""
-    numbers = {"number": np.array(whose.number), "clients": np.array(whose.clients)}
-    return numbers | {f"update/{name}": array for name, array in update.items()}
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{path}, the folder of checkpoints, cannot be made: {error.strerror}") from error

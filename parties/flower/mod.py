@@ -130,11 +130,6 @@ def client_file(context: Context) -> Path:
     return Path(named.replace(PARTITION, str(partition)))
 
 
-def simulated_client(context: Context) -> Identity:
-    """New keys for one message to a simulated node: it needs no file, and servers that admit anybody."""
-    return Identity.generate(f"node-{context.node_config.get('partition-id')}-{os.urandom(8).hex()}")
-
-
 @dataclass(frozen=True)
 class SubmodelMod:
     """A mod that gives a train function the rows that its node needs, and submits what it changes.
@@ -185,7 +180,8 @@ class SubmodelMod:
         keys: Identity | str = ""
         if simulated := context.run_config.get(SIMULATED):
             path = task_file = Path(str(simulated))
-            keys = simulated_client(context)
+            # New for each message: servers of simulated nodes admit anybody.
+            keys = Identity.generate(f"node-{context.node_config.get('partition-id')}-{os.urandom(8).hex()}")
         else:
             path = Path(self.client(context))
             task_file = ClientFile.load(path).task

@@ -184,15 +184,11 @@ class _Connection:
         asked = self._http.their_state is not h11.IDLE or bool(self._http.trailing_data[0])
         if asked and self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             await self._send(refusal(status, explanation, Connection="close"))
-            await self._close_gently()
+            with trio.move_on_after(CLOSING_SECONDS):  # a reset while the client is sending would discard the refusal
+                await self._stream.send_eof()
+                while await self._stream.receive_some(CHUNK):
+                    pass
         return False
-
-    async def _close_gently(self) -> None:
-        """Give the client time to read the refusal, because a reset while it is sending would discard the refusal."""
-        with trio.move_on_after(CLOSING_SECONDS):
-            await self._stream.send_eof()
-            while await self._stream.receive_some(CHUNK):
-                pass
 
     # ---- requests
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
@@ -90,7 +90,10 @@ class Resources:
         self._token = token
         self._hosts = {"localhost", *(host.lower() for host in hosts)}
         self._viewers = 0
-        self._page = {path: _page_file(*file) for path, file in PAGE.items()}
+        folder = files("parties.operator") / "page"
+        self._page = {
+            path: Response(HTTPStatus.OK, kind, (folder / name).read_bytes()) for path, (name, kind) in PAGE.items()
+        }
         self._paths: list[tuple[str, re.Pattern[str], Handler]] = [
             ("GET", re.compile(r"/tasks"), self._tasks),
             ("GET", re.compile(r"/status\.json"), self._status),
@@ -111,7 +114,8 @@ class Resources:
 
     async def answer(self, request: Request) -> Response:
         """Answer one request."""
-        if not self._addresses_this_host(request.headers.get(b"host", b"").decode("latin-1")):
+        host = host_of(request.headers.get(b"host", b"").decode("latin-1"))
+        if host not in self._hosts and not is_address(host):
             return refusal(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "this port answers to its address, to localhost, and to the names in the server's configuration",
@@ -145,10 +149,6 @@ class Resources:
             return refusal(HTTPStatus.CONFLICT, plain_text(str(error)))
         except FslError as error:
             return refusal(HTTPStatus.SERVICE_UNAVAILABLE, plain_text(str(error)))
-
-    def _addresses_this_host(self, header: str) -> bool:
-        host = host_of(header)
-        return host in self._hosts or is_address(host)
 
     def _task(self, request: Request) -> OperatedTask:
         """The task that a request is about.
@@ -253,7 +253,9 @@ class Resources:
 
     async def _readyz(self, request: Request) -> Response:
         tasks = self._operated.tasks()
-        missing = [f"{_whose(task, tasks)}{one}" for task in tasks for one in await _missing(task)]
+        missing = [
+            f"task {task.name!r}: {one}" if len(tasks) > 1 else one for task in tasks for one in await _missing(task)
+        ]
         status = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
         return json_response({"ready": not missing, "missing": missing}, status)
 
@@ -298,10 +300,6 @@ class Resources:
 
 def _answer(task: OperatedTask) -> StatusAnswer:
     return answers.status_answer(task.status(), task.observer)
-
-
-def _whose(task: OperatedTask, tasks: Sequence[OperatedTask]) -> str:
-    return f"task {task.name!r}: " if len(tasks) > 1 else ""
 
 
 async def _missing(task: OperatedTask) -> list[str]:
@@ -354,8 +352,3 @@ def _text_in(body: bytes, name: str) -> str:
         return ""
     text = value.get(name) if isinstance(value, dict) else None
     return text.strip() if isinstance(text, str) else ""
-
-
-def _page_file(name: str, content_type: str) -> Response:
-    body = files("parties.operator").joinpath("page", name).read_bytes()
-    return Response(HTTPStatus.OK, content_type, body)

@@ -254,8 +254,9 @@ def _progress(run: RoundStatus) -> RenderableType:
     bars.add_column(width=11)
     bars.add_column(ratio=1)
     bars.add_column()
-    most = _scale(run)
-    bars.add_row("submissions", ProgressBar(total=most, completed=run.submissions), _submissions_text(run))
+    needed = f", {run.minimum:,} needed" if run.submissions < run.minimum else ""
+    submissions = f"{run.submissions:,}{needed}, at most {run.maximum:,}"
+    bars.add_row("submissions", ProgressBar(total=_scale(run), completed=run.submissions), submissions)
     counted = f"{run.evaluated:,} of {run.submissions:,}"
     bars.add_row("evaluated", ProgressBar(total=max(run.submissions, 1), completed=run.evaluated), counted)
     bars.expand = True
@@ -297,11 +298,6 @@ def _times(run: RoundStatus, peer: str) -> Text:
     spans = [f"{words} {_span(getattr(times, name))} s" for name, words in parts.items()]
     spans += [f"interrupted {_span(times.interrupted)} s"] if times.interrupted else []
     return Text(f"{', '.join(spans)}; evaluation took {_span(run.evaluating)} s of it")
-
-
-def _submissions_text(run: RoundStatus) -> str:
-    needed = f", {run.minimum:,} needed" if run.submissions < run.minimum else ""
-    return f"{run.submissions:,}{needed}, at most {run.maximum:,}"
 
 
 def _scale(run: RoundStatus) -> int:

@@ -286,13 +286,9 @@ class WriteConnection:
             yield
             self._connection.execute("COMMIT")
         finally:
-            self._roll_back()
-
-    def _roll_back(self) -> None:
-        """End a transaction that has failed, if SQLite has not done so."""
-        if self._connection.in_transaction:
-            with suppress(sqlite3.Error):
-                self._connection.execute("ROLLBACK")
+            if self._connection.in_transaction:  # it has failed, and SQLite has not ended it
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
 
     def _change(self, change: Change) -> None:
         match change:

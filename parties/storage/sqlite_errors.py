@@ -61,7 +61,10 @@ def _translation(path: Path, error: sqlite3.Error) -> StorageError:
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN:
             return _not_opened(path, error)
         case sqlite3.SQLITE_IOERR:
-            return _not_written(path, code, error)
+            # SQLite does not distinguish a used-up quota, which is treated as a full disk.
+            if code == sqlite3.SQLITE_IOERR_WRITE and _write_trouble(path) in NO_ROOM:
+                return DiskFullError(f"{path}: nothing of this was stored: {REMEDIES[errno.EDQUOT]}")
+            return _disk_failed(path, f"{_name(error)}: {error}")
         case sqlite3.SQLITE_NOMEM:
             return StoreLostError(f"{path}: there is not enough memory ({error}); allow more, then start again")
         case _:
@@ -95,13 +98,6 @@ def _not_opened(path: Path, error: sqlite3.Error) -> StorageError:
         if refusal.errno == errno.EIO:
             return _disk_failed(path, str(refusal))
     return StoreLostError(f"{path} cannot be written ({error}); check who owns it and how its disk is mounted")
-
-
-def _not_written(path: Path, code: int, error: sqlite3.Error) -> StorageError:
-    """The error for a failed write; SQLite does not distinguish a used-up quota, which is treated as a full disk."""
-    if code == sqlite3.SQLITE_IOERR_WRITE and _write_trouble(path) in NO_ROOM:
-        return DiskFullError(f"{path}: nothing of this was stored: {REMEDIES[errno.EDQUOT]}")
-    return _disk_failed(path, f"{_name(error)}: {error}")
 
 
 def _disk_failed(path: Path, what: str) -> StoreLostError:

@@ -59,11 +59,6 @@ class Disk:
         self.data = bytearray(data)
         self.synced = len(data)
 
-    def cut_back(self, size: int) -> None:
-        """Truncate the contents to a size."""
-        del self.data[size:]
-        self.synced = min(self.synced, size)
-
 
 class DiskFaults(ABC):
     """The faults of a commit: every method may kill the process, wait, or raise `StorageError`."""
@@ -96,7 +91,7 @@ class DiskStore(Store):
     async def read(self) -> DiskStore:
         """Replay the log; await this once before anything else."""
         for entry in self._log:
-            await self._contents.commit(*_decode(entry))
+            await self._contents.commit(*(_KINDS[kind](*fields) for kind, *fields in msgpack.unpackb(entry)))
         return self
 
     async def commit(self, *changes: Change) -> None:
@@ -151,9 +146,6 @@ def _whole_entries(disk: Disk) -> list[bytes]:
             break
         entries.append(body)
         start += _HEADER + size
-    disk.cut_back(start)
+    del disk.data[start:]
+    disk.synced = min(disk.synced, start)
     return entries
-
-
-def _decode(body: bytes) -> list[Change]:
-    return [_KINDS[kind](*fields) for kind, *fields in msgpack.unpackb(body)]

@@ -69,7 +69,11 @@ def calibrated(progress: Callable[[str], None]) -> Constants:
         machine=this_machine(),
         loop=alone.line("loop"),
         writer=alone.line("writer"),
-        retrieval=asking.retrieval_beside(alone, (_answering(SMALL), _answering(LARGE))),
+        retrieval=Retrieval(
+            loop=asking.line_beside(alone, "loop"),
+            writer=asking.line_beside(alone, "writer"),
+            bulk=asking.line_beside(alone, "others", (_answering(SMALL), _answering(LARGE))),
+        ),
     )
 
 
@@ -84,16 +88,14 @@ def calibrate_into(path: Path, report: Report) -> None:
         raise MisuseError(f"--calibrate: there is no folder {path.parent}")
     constants = calibrated(lambda step: report.progress(f"measuring {step}"))
     save_constants(path, constants)
-    text = [f"Constants of {constants.machine}, in {path}:", "", *aligned(_constants_table(constants))]
-    report.result("\n".join(text), {"file": str(path), "constants": asdict(constants)})
-
-
-def _constants_table(constants: Constants) -> list[list[str]]:
-    """What was measured, beside the other machine's."""
     both = (constants, ANOTHER_MACHINE)
-    shown = [[name, *(_shown(name, getattr(each, name)) for each in both)] for name in (*_LINES, *_UNITS)]
-    asking = [[f"retrieval: {name}", *(_asking(each, name) for each in both)] for name in _LINES]
-    return [["constant", "here", "another machine"], *shown, *asking]
+    table = [["constant", "here", "another machine"]]
+    table += [[name, *(_shown(name, getattr(each, name)) for each in both)] for name in (*_LINES, *_UNITS)]
+    table += [
+        [f"retrieval: {name}", *(_shown(name, getattr(each.retrieval, name, None)) for each in both)] for name in _LINES
+    ]
+    text = [f"Constants of {constants.machine}, in {path}:", "", *aligned(table)]
+    report.result("\n".join(text), {"file": str(path), "constants": asdict(constants)})
 
 
 _LINES = ("loop", "writer", "bulk")
@@ -111,14 +113,12 @@ _UNITS = {
 
 
 def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "not measured"
     if isinstance(value, Line):
         return f"{1e3 * value.client:.2f} + {1e3 * value.megabyte:.2f} P ms"
     factor, unit = _UNITS[name]
     return f"{factor * value:.3g} {unit}"
-
-
-def _asking(constants: Constants, name: str) -> str:
-    return _shown(name, getattr(constants.retrieval, name)) if constants.retrieval else "not measured"
 
 
 # ---- evaluation
@@ -129,17 +129,13 @@ def _with_evaluation(constants: Constants) -> Constants:
     tiny, narrow, wide = (_of_case(case) for case in (TINY, NARROW, WIDE))
     proof = _hashing()
     (few, one, several) = (load_of(case.task) for case in (TINY, NARROW, WIDE))
-    by_leaf = _slope(tiny.seconds, narrow.seconds, few.leaves, one.leaves)
+    by_leaf = max(0.0, (narrow.seconds - tiny.seconds) / (one.leaves - few.leaves))
     wide_leaf = max(0.0, (wide.seconds - tiny.seconds) / several.leaves)
     plane = max(0.0, (wide_leaf - by_leaf) / (several.planes / several.leaves - 1))
     leaf = max(0.0, by_leaf - plane - proof * 16 * one.trees / one.leaves)
     fixed = max(0.0, tiny.seconds - few.leaves * by_leaf)
     fold = narrow.fold / one.cells
     return replace(constants, submission=fixed, leaf=leaf, plane=plane, proof=proof, fold=fold)
-
-
-def _slope(first: float, second: float, at: float, then: float) -> float:
-    return max(0.0, (second - first) / (then - at))
 
 
 @dataclass(frozen=True)
@@ -229,11 +225,6 @@ class _Deployments:
     def line(self, of: ServerPart) -> Line:
         """Seconds for a client."""
         return self._line(*self._seconds(of))
-
-    def retrieval_beside(self, other: _Deployments, answers: tuple[float, float]) -> Retrieval:
-        """What a retrieval adds to others of the same sizes whose clients retrieve nothing, beside its answer."""
-        answered = self.line_beside(other, "others", answers)
-        return Retrieval(self.line_beside(other, "loop"), self.line_beside(other, "writer"), answered)
 
     def line_beside(self, other: _Deployments, of: ServerPart, known: tuple[float, float] = (0.0, 0.0)) -> Line:
         """Seconds that a client of these takes beyond one of others of the same sizes, and beyond what is known."""

@@ -91,11 +91,6 @@ def transfer(traffic: Traffic, assumptions: Assumptions) -> Transfer:
     return Transfer(up, down, 8 * up / assumptions.upload + 8 * down / assumptions.download)
 
 
-def _over_all(first: Figures, later: Figures, rounds: int) -> Figures:
-    names = Figures.__dataclass_fields__
-    return Figures(**{name: getattr(first, name) + (rounds - 1) * getattr(later, name) for name in names})
-
-
 # ---- the plan
 
 
@@ -185,7 +180,9 @@ def asked_variant(question: Question) -> Name:
 def _costed(variant: Variant, question: Question, assumptions: Assumptions) -> Costed:
     first = figures(variant.first, question.clients, assumptions)
     later = figures(variant.later, question.clients, assumptions)
-    return Costed(variant, first, later, _over_all(first, later, question.rounds))
+    rounds = question.rounds - 1
+    total = {name: getattr(first, name) + rounds * getattr(later, name) for name in Figures.__dataclass_fields__}
+    return Costed(variant, first, later, Figures(**total))
 
 
 def crossover(name: Name, question: Question, assumptions: Assumptions) -> Crossover:
@@ -349,7 +346,7 @@ def _variant_of(costed: Costed) -> dict[str, Any]:
         "width": variant.width,
         "exact": variant.exact,
         "plain": list(variant.plain),
-        "sendable": variant.largest_message <= LARGEST_BULK,
+        "sendable": max(variant.first.traffic.up + variant.first.traffic.down) <= LARGEST_BULK,
         "trees": [_shape_of(shape) for shape in variant.shapes],
         "phases": {
             kind: {name: {"up": framed(part.up), "down": framed(part.down)} for name, part in costs.phases.items()}

@@ -128,7 +128,11 @@ def compare_with_paper(assumptions: Assumptions) -> dict[str, Any]:
                 "formula": rate.formula.break_even,
                 "parameters": asdict(rate.formula),
                 "ours": {
-                    security: _break_even(rate.what, rate.formula.width, security, assumptions)
+                    security: crossover(
+                        Name(rate.what),
+                        _paper_question(PAPER_ROWS, PAPER_ROWS // 100, rate.formula.width, security),
+                        assumptions,
+                    ).upload
                     for security in ("semi-honest", "verified")
                 },
             }
@@ -158,16 +162,15 @@ def _upload(rows: int, select: int, security: str) -> float:
     return (framed(phases["retrieve"].up) + framed(phases["submit"].up)) / 2**20
 
 
-def _break_even(what: str, width: int, security: str, assumptions: Assumptions) -> float:
-    return crossover(Name(what), _paper_question(PAPER_ROWS, PAPER_ROWS // 100, width, security), assumptions).upload
-
-
 def paper_text(comparison: dict[str, Any]) -> str:
     """The comparison as text."""
     table = [["m", "k/m", "paper", "its formula", "ours, semi-honest", "ours, verified", "trivial"]]
     table += [_table_line(cell) for cell in comparison["table"]]
     rates = [["k/m at which upload equals trivial's", "paper", "its formula", "ours, semi-honest", "ours, verified"]]
-    rates += [_rate_line(rate) for rate in comparison["rates"]]
+    rates += [
+        [rate["variant"], *map(percent, (rate["printed"], rate["formula"], *rate["ours"].values()))]
+        for rate in comparison["rates"]
+    ]
     return "\n".join(
         [
             "The paper's table basic-comm: upload of one client, MiB (l = 128; ε = 1.25, depth 9 in its formula)",
@@ -188,15 +191,6 @@ def _table_line(cell: dict[str, Any]) -> list[str]:
         _beside(cell["formula_mib"], printed),
         *(_beside(ours, printed) for ours in cell["ours_mib"].values()),
         f"{cell['trivial_mib']:.3f}",
-    ]
-
-
-def _rate_line(rate: dict[str, Any]) -> list[str]:
-    return [
-        rate["variant"],
-        percent(rate["printed"]),
-        percent(rate["formula"]),
-        *(percent(ours) for ours in rate["ours"].values()),
     ]
 
 

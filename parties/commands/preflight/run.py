@@ -15,7 +15,7 @@ from fsl_async.task import Task
 from parties.commands.preflight import bulk, compute, files, host, others
 from parties.commands.preflight.findings import Check, Doubt, Finding, found, loaded
 from parties.deployment.connecting import state_beside
-from parties.settings.host_file import HostFile, PartyFile, load_party
+from parties.settings.host_file import HostFile, load_party
 from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.reading import overrides
 from parties.settings.task_file import Deployment
@@ -28,7 +28,11 @@ async def preflight(config: Path, environment: Mapping[str, str] = os.environ) -
         config: the file.
         environment: its variables take precedence over the file.
     """
-    finding, file = loaded("configuration", partial(load_party, config, environment), partial(_kind_of_file, config))
+    finding, file = loaded(
+        "configuration",
+        partial(load_party, config, environment),
+        lambda file: f"{config} is a {'server' if isinstance(file, HostFile) else 'client'}'s file without mistakes",
+    )
     if file is None:
         return [finding]
     if isinstance(file, ClientFile):
@@ -75,10 +79,6 @@ async def _overridden(kind: type[msgspec.Struct], environment: Mapping[str, str]
 
 async def _all(checks: Iterable[tuple[str, Check]]) -> list[Finding]:
     return [await found(name, check) for name, check in checks]
-
-
-def _kind_of_file(config: Path, file: PartyFile) -> str:
-    return f"{config} is a {'server' if isinstance(file, HostFile) else 'client'}'s file without mistakes"
 
 
 def _names(pairs: list[tuple[ServerFile, Deployment]]) -> str:

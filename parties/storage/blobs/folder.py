@@ -277,7 +277,9 @@ class FolderBlobs(Blobs):
     def _write(self, name: str, path: Path, pieces: tuple[Buffer, ...], durable: bool) -> None:
         with self._made(path.parent) as folder, _nameless(folder) as file:
             for piece in pieces:
-                _write_all(file, memoryview(piece).cast("B"))
+                data = memoryview(piece).cast("B")
+                while data:
+                    data = data[os.write(file, data) :]
             if durable:
                 os.fdatasync(file)
             try:
@@ -353,11 +355,6 @@ def _nameless(folder: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _write_all(file: int, data: memoryview) -> None:
-    while data:
-        data = data[os.write(file, data) :]
 
 
 def _passing(path: Path) -> Path:

@@ -75,7 +75,10 @@ def _add(file: Path, target: Path) -> int:
     except FileNotFoundError:
         return 0
     except FileExistsError:
-        _require_alike(file, target)
+        if not target.samefile(file) and file.stat().st_size != target.stat().st_size:
+            raise StorageError(
+                f"{target} is there already, with other content; put {target.parent} aside first"
+            ) from None
     except OSError as error:
         if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
             raise
@@ -91,10 +94,3 @@ def _copy(file: Path, target: Path) -> None:
         copy.flush()
         os.fsync(copy.fileno())
     new.replace(target)
-
-
-def _require_alike(file: Path, target: Path) -> None:
-    if target.samefile(file):
-        return
-    if file.stat().st_size != target.stat().st_size:
-        raise StorageError(f"{target} is there already, with other content; put {target.parent} aside first")

@@ -166,15 +166,11 @@ def _rows(entries: Sequence[Entry], legend: Legend) -> Iterator[Row]:
             case Began() | Note():
                 running |= {entry.party}
         if isinstance(entry.event, Note):
-            label = legend.message(entry.event.message)
-            yield Row(entry.at, number, running, _arrow(entry.event, label, lost=id(entry.event) in lost))
+            note, label = entry.event, legend.message(entry.event.message)
+            size = sum(map(len, encode(note.message))) + note.bulk + (_BULK_HEADER if note.bulk else 0)
+            yield Row(entry.at, number, running, Arrow(note.sender, note.receiver, label, size, id(note) in lost))
         elif legend.shown(entry.event):
             yield Row(entry.at, number, running, legend.mark(entry.party, entry.event))
-
-
-def _arrow(note: Note, label: str, *, lost: bool) -> Arrow:
-    head = sum(len(part) for part in encode(note.message))
-    return Arrow(note.sender, note.receiver, label, head + note.bulk + (_BULK_HEADER if note.bulk else 0), lost)
 
 
 def save(path: Path, charts: Sequence[tuple[str, Chart]]) -> list[Path]:

@@ -53,7 +53,10 @@ def drawn(parties: Sequence[str], rows: Sequence[Row], edges: Collection[str], o
     if omitted:
         _write(svg, MARGIN + TIMES - 4, HEADING, f"{omitted} before", "time", "end")
     for number, row in enumerate(rows):
-        _draw_row(svg, places, edges, row, _height(number))
+        if isinstance(row.drawn, Arrow):
+            _draw_arrow(svg, places, edges, row.drawn, _height(number))
+        else:
+            _draw_mark(svg, places, row.drawn, _height(number))
     _draw_times(svg, rows)
     for child in svg:
         child.tail = "\n"
@@ -114,15 +117,6 @@ def _draw_times(svg: ElementTree.Element, rows: Sequence[Row]) -> None:
         if time != before:
             _write(svg, MARGIN + TIMES - 4, _height(number), time, "time", "end")
         before = time
-
-
-def _draw_row(
-    svg: ElementTree.Element, places: Mapping[str, int], edges: Collection[str], row: Row, height: float
-) -> None:
-    if isinstance(row.drawn, Arrow):
-        _draw_arrow(svg, places, edges, row.drawn, height)
-    else:
-        _draw_mark(svg, places, row.drawn, height)
 
 
 def _draw_arrow(
