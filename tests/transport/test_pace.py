@@ -33,6 +33,10 @@ class Watching:
             self.came.append(error)
         self.seconds.append(trio.current_time() - started)
 
+    async def at(self, lab):
+        await lab.serve(self)
+        return self
+
 
 async def trickle(peer, data, size, pause):
     """Sends ready-made bytes in small portions, until the other side has had enough."""
@@ -87,8 +91,7 @@ def test_a_pace_is_checked(change):
 
 
 async def test_a_trickle_of_ten_bytes_a_second_is_noticed_in_a_first_record(lab, autojump_clock):
-    watching = Watching(lambda channel: channel.announced(pace=Pace()))
-    await lab.serve(watching)
+    watching = await Watching(lambda channel: channel.announced(pace=Pace())).at(lab)
     peer = await dial_records(lab)
     await trio.sleep(1_000)  # silence between messages is no trickle
     record = next(peer.message(bytes(200_000)))
@@ -100,8 +103,7 @@ async def test_a_trickle_of_ten_bytes_a_second_is_noticed_in_a_first_record(lab,
 
 async def test_a_message_in_crumbs_a_little_faster_than_asked_comes_whole(lab, autojump_clock):
     """What waits in the socket because the reader sleeps until there is more counts as come."""
-    watching = Watching(lambda channel: channel.receive(LARGE, pace=Pace(bytes_per_second=100)))
-    await lab.serve(watching)
+    watching = await Watching(lambda channel: channel.receive(LARGE, pace=Pace(bytes_per_second=100))).at(lab)
     peer = await dial_records(lab)
     message = bytes(range(256)) * 3
     [record] = peer.message(message)
@@ -111,8 +113,7 @@ async def test_a_message_in_crumbs_a_little_faster_than_asked_comes_whole(lab, a
 
 
 async def test_a_trickle_of_pings_is_no_trickle_of_a_message(lab, autojump_clock):
-    watching = Watching(lambda channel: channel.announced(pace=Pace()))
-    await lab.serve(watching)
+    watching = await Watching(lambda channel: channel.announced(pace=Pace())).at(lab)
     async with await lab.dial() as channel:
         for _ in range(100):
             await channel.ping()
@@ -123,8 +124,7 @@ async def test_a_trickle_of_pings_is_no_trickle_of_a_message(lab, autojump_clock
 
 
 async def test_a_half_record_behind_a_ping_has_to_be_finished(lab, autojump_clock):
-    watching = Watching(lambda channel: channel.announced(pace=Pace()))
-    await lab.serve(watching)
+    watching = await Watching(lambda channel: channel.announced(pace=Pace())).at(lab)
     peer = await dial_records(lab)
     await peer.wire.send(peer.record(RecordType.PING) + next(peer.message(bytes(100)))[:50])
     await trio.sleep(10)
@@ -133,8 +133,7 @@ async def test_a_half_record_behind_a_ping_has_to_be_finished(lab, autojump_cloc
 
 
 async def test_a_burst_does_not_buy_a_long_silence(lab, autojump_clock):
-    watching = Watching(lambda channel: channel.receive(LARGE, pace=Pace()))
-    await lab.serve(watching)
+    watching = await Watching(lambda channel: channel.receive(LARGE, pace=Pace())).at(lab)
     peer = await dial_records(lab)
     records = peer.message(bytes(10_000_000))
     for record in itertools.islice(records, 100):
@@ -149,8 +148,7 @@ async def test_a_burst_does_not_buy_a_long_silence(lab, autojump_clock):
 
 
 async def test_a_reader_that_does_not_read_is_left(lab, autojump_clock):
-    watching = Watching(lambda channel: channel.send(bytes(30_000_000), pace=Pace()))
-    await lab.serve(watching)
+    watching = await Watching(lambda channel: channel.send(bytes(30_000_000), pace=Pace())).at(lab)
     channel = await lab.dial()
     await trio.sleep(100)
     assert isinstance(watching.came[0], TooSlowError)
@@ -162,8 +160,7 @@ async def test_a_reader_that_does_not_read_is_left(lab, autojump_clock):
 
 async def test_a_slow_reader_at_the_agreed_pace_gets_all(lab, autojump_clock):
     message = bytes(400_000)
-    watching = Watching(lambda channel: channel.send(message, pace=Pace()))
-    await lab.serve(watching)
+    watching = await Watching(lambda channel: channel.send(message, pace=Pace())).at(lab)
     peer = await dial_records(lab)
     taken = 0
     while not watching.came or taken < 400_000:
@@ -180,8 +177,7 @@ async def test_after_a_message_that_was_too_slow_nothing_is_sent(lab, autojump_c
             await channel.send(bytes(30_000_000), pace=Pace())
         await channel.send(b"more")
 
-    watching = Watching(step)
-    await lab.serve(watching)
+    watching = await Watching(step).at(lab)
     channel = await lab.dial()
     await trio.sleep(100)
     assert isinstance(watching.came[0], ChannelBrokenError)
@@ -226,8 +222,7 @@ async def test_letting_pass_takes_no_room(lab):
 
 
 async def test_what_is_let_pass_must_keep_the_pace(lab, autojump_clock):
-    watching = Watching(lambda channel: channel.discard(pace=Pace()))
-    await lab.serve(watching)
+    watching = await Watching(lambda channel: channel.discard(pace=Pace())).at(lab)
     peer = await dial_records(lab)
     await peer.wire.send(next(peer.message(bytes(200_000))))
     await trio.sleep(60)
@@ -301,8 +296,7 @@ async def test_only_one_task_reads(lab):
 
 
 async def test_closing_ends_a_wait_for_a_message_to_let_pass(lab):
-    watching = Watching(lambda channel: channel.discard())
-    await lab.serve(watching)
+    watching = await Watching(lambda channel: channel.discard()).at(lab)
     async with await lab.dial():
         pass
     with trio.fail_after(5):

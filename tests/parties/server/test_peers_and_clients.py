@@ -1,12 +1,10 @@
 """Who belongs: lists of clients and task files change by command, and a server takes the change in while it runs."""
 
-import json
 import logging
 import os
 import random
 import re
 import stat
-import sys
 import threading
 import tomllib
 from collections.abc import Callable
@@ -18,18 +16,14 @@ import pytest
 import trio
 
 from fsl_async.errors import MisuseError, StorageError
-from parties.commands.application import main
 from parties.deployment.watched_files import watched_clients
 from parties.events import Revoked, ServerEvent, Warned
-from parties.identity.handshake import Credentials
 from parties.identity.keys import Identity, PublicIdentity
 from parties.identity.registry import Registry
-from parties.identity.tokens import TokenBook, read_token, voucher
-from parties.server.admission import Anyone, Enrolment, ListOnly, WithToken
+from parties.server.admission import Anyone, Enrolment, ListOnly, Policy
 from parties.settings.lists import add_clients, add_server, list_clients, list_servers, revoke_client, undo_revocation
 from parties.settings.task_file import Deployment
-from parties.storage.store import MemoryStore
-from tests.support.shop import TASK
+from tests.parties.server.test_admission import OTHER_TOKEN, TOKEN, come, enrolment, refused, tokens
 from transport import Refusal
 
 HAND_MADE = """\
@@ -258,7 +252,7 @@ def task_file(tmp_path) -> Path:
     return path
 
 
-def test_a_task_file_gets_its_servers_loses_one_and_gets_it_back(task_file):
+def test_a_task_file_gets_its_servers_loses_one_and_gets_it_back(task_file, in_process):
     s0, s1, new = (Identity.generate("x").public for _ in range(3))
     with pytest.raises(MisuseError, match="S0 comes first"):
         add_server(task_file, 1, s1, "b:2")
@@ -272,7 +266,7 @@ def test_a_task_file_gets_its_servers_loses_one_and_gets_it_back(task_file):
     assert Deployment.load(task_file).identity(1).keys == s1.keys
     with pytest.raises(MisuseError, match=r"S1 has other keys; `fsl-async peers revoke .*--server 1` first"):
         add_server(task_file, 1, new)
-    main_of("peers", "revoke", str(task_file), "--server", "1")
+    in_process("peers", "revoke", str(task_file), "--server", "1")
     with pytest.raises(MisuseError, match="keys of S1 have been revoked"):
         Deployment.load(task_file)
     with pytest.raises(MisuseError, match="these keys are revoked"):
@@ -300,24 +294,11 @@ def test_words_in_the_place_of_keys_give_way_to_keys(task_file):
 # ---- the commands
 
 
-def main_of(*words: str) -> int:
-    """Runs the command in this process; its exit code."""
-    before, sys.argv = sys.argv, ["fsl-async", *words]
-    try:
-        main()
-    except SystemExit as ending:
-        return ending.code
-    finally:
-        sys.argv = before
-    raise AssertionError
-
-
-def test_the_commands_do_it_and_tell_it(tmp_path, monkeypatch, capsys):
+def test_the_commands_do_it_and_tell_it(tmp_path, monkeypatch, in_process, answer):
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str) -> dict:
-        code = main_of(*words, "--format", "json")
-        said = json.loads(capsys.readouterr().out)
+        code, said, _ = answer(*words)
         return said["result"] if code == 0 else said["error"] | {"code": code}
 
     for name in ("anna", "ben"):
@@ -336,8 +317,7 @@ def test_the_commands_do_it_and_tell_it(tmp_path, monkeypatch, capsys):
     assert "or --name" in run("clients", "add", "clients.toml", "ben.pub", "--name", "x")["message"]
     assert "64 hexadecimal digits" in run("clients", "add", "clients.toml", "--name", "x")["message"]
     assert "0 or 1 expected" in run("peers", "revoke", "task.toml", "--server", "2")["message"]
-    main_of("clients", "list", "clients.toml")
-    lines = capsys.readouterr().out.splitlines()
+    lines = in_process("clients", "list", "clients.toml")[1].splitlines()
     assert lines[0].split() == ["name", "channel", "key", "statement", "key", "revoked"]
     assert [line.split()[0] for line in lines[1:]] == ["ben", "anna", "carl"]
     assert anna.channel.hex()[:16] in lines[2]
@@ -346,13 +326,8 @@ def test_the_commands_do_it_and_tell_it(tmp_path, monkeypatch, capsys):
 # ---- a server's enrolment
 
 
-async def come(gate: Enrolment, identity: Identity, token: bytes = b"") -> bytes | Refusal:
-    shown = voucher(token, TASK.digest(), 0) if token else b""
-    return await gate.admit(identity.public.channel, Credentials.of(identity, TASK.digest(), shown).encode())
-
-
-def gate_of(listed: Registry, policy=None) -> Enrolment:
-    return Enrolment("S0", TASK.digest(), listed, policy or ListOnly(), MemoryStore())
+def gate_of(listed: Registry, policy: Policy | None = None) -> Enrolment:
+    return enrolment(policy or ListOnly(), listed=listed)
 
 
 async def test_another_list_lets_in_and_lets_go(path, known):
@@ -373,18 +348,12 @@ async def test_another_list_lets_in_and_lets_go(path, known):
 
 
 async def test_who_enrolled_with_a_token_can_be_revoked_and_the_name_stays_taken(path, known):
-    tokens = ["00112233445566778899aabbccddeeff", "ffeeddccbbaa99887766554433221100"]
-    gate = gate_of(Registry.load(path), WithToken(TokenBook.of(tokens, TASK.digest(), 0)))
-    assert await come(gate, known["carl"], read_token(tokens[0])) == b"carl"
+    gate = gate_of(Registry.load(path), tokens())
+    assert await come(gate, known["carl"], TOKEN) == b"carl"
     revoke_client(path, known["carl"].public.channel.hex())
     assert gate.reload(Registry.load(path)) == (known["carl"].public,)
-    refusal = await come(gate, known["carl"], read_token(tokens[1]))
-    assert isinstance(refusal, Refusal)
-    assert "was revoked" in refusal.reason
-    thief = Identity.generate("carl")
-    refusal = await come(gate, thief, read_token(tokens[1]))
-    assert isinstance(refusal, Refusal)
-    assert "belongs to somebody else" in refusal.reason
+    refused(await come(gate, known["carl"], OTHER_TOKEN), "was revoked")
+    refused(await come(gate, Identity.generate("carl"), OTHER_TOKEN), "belongs to somebody else")
 
 
 @pytest.mark.parametrize("policy", [Anyone(), ListOnly()], ids=["open", "list"])
@@ -393,9 +362,7 @@ async def test_a_revoked_key_does_not_enrol_anew_where_everybody_may(path, known
     gate = gate_of(Registry.load(path), policy)
     for name in ("anna", "another"):
         stranger = replace(Identity.generate(name), channel_secret=known["anna"].channel_secret)
-        answer = await come(gate, stranger)
-        assert isinstance(answer, Refusal)
-        assert "was revoked" in answer.reason
+        refused(await come(gate, stranger), "was revoked")
 
 
 async def test_who_is_dismissed_is_told_why_and_nobody_else_is(path, known):

@@ -1,7 +1,7 @@
 """Clients that are on no list: an operator sees who they are, revokes them by what the log shows, and adds tokens."""
 
-import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -20,7 +20,7 @@ from parties.settings.lists import add_clients, list_clients, revoke_client, und
 from parties.storage.sqlite_store import SqliteStore
 from parties.storage.store import MemoryStore
 from tests.parties.server.test_admission import DIGEST, OTHER_TOKEN, TOKEN, come, enrolment, refused
-from tests.parties.server.test_peers_and_clients import main_of, until
+from tests.parties.server.test_peers_and_clients import until
 from transport import Refusal
 
 
@@ -115,7 +115,7 @@ def test_other_beginnings_are_names_and_nobody_is_called_so(tmp_path, who):
 # ---- who has enrolled
 
 
-def test_who_has_enrolled_is_listed_while_the_server_runs_or_after(tmp_path, tokens, capsys):
+def test_who_has_enrolled_is_listed_while_the_server_runs_or_after(tmp_path, tokens, answer):
     anna, ben = Identity.generate("anna"), Identity.generate("ben")
     path, config = tmp_path / "clients.toml", tmp_path / "s0.toml"
     config.write_text(
@@ -123,29 +123,30 @@ def test_who_has_enrolled_is_listed_while_the_server_runs_or_after(tmp_path, tok
         'clients = "clients.toml"\nenrolment = "token"\ntokens = "tokens.toml"\nstore = "s0.sqlite"\n'
     )
     add_tokens(tokens, DIGEST, [OTHER_TOKEN.hex()])
-    assert listed(config) == ExitCode.MISUSE
-    assert "there is no store yet, so nobody has enrolled" in capsys.readouterr().err
+
+    def listed() -> tuple[int, dict[str, Any], str]:
+        return answer("clients", "list", str(config), "--enrolled")
+
+    code, _, error = listed()
+    assert code == ExitCode.MISUSE
+    assert "there is no store yet, so nobody has enrolled" in error
+    found = []
 
     async def enrol() -> None:
         store = await SqliteStore.open(tmp_path / "s0.sqlite")
         gate = enrolment(book(tokens), store)
         assert await come(gate, anna, TOKEN) == b"anna"
-        await trio.to_thread.run_sync(listed, config)  # the server has it in use
+        found.append(await trio.to_thread.run_sync(listed))  # the server has it in use
         assert await come(gate, ben, OTHER_TOKEN) == b"ben"
         await store.aclose()
 
     trio.run(enrol)
-    (first,) = json.loads(capsys.readouterr().out)["result"]["clients"]
+    (first,) = found[0][1]["result"]["clients"]
     assert PublicIdentity.from_table(first, "the list") == anna.public
     add_clients(path, [])
     revoke_client(path, key_prefix(ben.public.channel))
-    listed(config)
-    rows = json.loads(capsys.readouterr().out)["result"]["clients"]
+    rows = listed()[1]["result"]["clients"]
     assert [(row["name"], bool(row["revoked_at"])) for row in rows] == [("anna", False), ("ben", True)]
-
-
-def listed(config: Path) -> int:
-    return main_of("clients", "list", str(config), "--enrolled", "--format", "json")
 
 
 # ---- new tokens

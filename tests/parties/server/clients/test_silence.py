@@ -5,7 +5,6 @@ middlebox has dropped it, or where a process stands while its system goes on ack
 """
 
 import logging
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -94,64 +93,60 @@ class NotingShop(Shop):
             self.lost.append(trio.current_time())
 
 
-@asynccontextmanager
-async def opened_shop(swamp: Swamp):
-    async with trio.open_nursery() as nursery:
-        shop = await NotingShop.in_memory(nursery, transports=(swamp, swamp)).open()
-        await shop.servers[0].next_round(0)  # the servers' own connection is the first
-        yield shop
-        nursery.cancel_scope.cancel()
+@pytest.fixture
+def swamp() -> Swamp:
+    return Swamp()
 
 
-async def test_a_client_that_waits_for_the_outcome_notices_a_forgotten_connection(autojump_clock):
-    swamp, told = Swamp(), []
+@pytest.fixture
+async def shop(nursery, swamp: Swamp) -> NotingShop:
+    shop = await NotingShop.in_memory(nursery, transports=(swamp, swamp)).open()
+    await shop.servers[0].next_round(0)  # the servers' own connection is the first
+    return shop
+
+
+async def test_a_client_that_waits_for_the_outcome_notices_a_forgotten_connection(shop, swamp, autojump_clock):
+    told = []
 
     async def wait(client) -> None:
         told.append((await client.outcome(), trio.current_time()))
 
-    async with opened_shop(swamp) as shop:
-        ways = {"transport": swamp, "patience": 20.0}
-        async with opened(*(shop.client(name, **ways) for name in ("ann", "ben"))) as (ann, ben):
-            await all_take_part(ann, ben)
-            async with trio.open_nursery() as waiting:
-                waiting.start_soon(wait, ann)
-                await trio.sleep(1)
-                swamp.forget()
-                await trio.sleep(NOTICED + 20)  # the servers find each other again
-                assert_exact(await shop.finish_round(), "ann", "ben")
-                done = trio.current_time()
-        outcome, at = told[0]
-        assert outcome.counted
-        assert at - done < 1  # it was there in time
-
-
-async def test_servers_notice_that_their_connection_was_forgotten(autojump_clock):
-    swamp = Swamp()
-    async with opened_shop(swamp) as shop:
-        began = trio.current_time()
-        swamp.forget()
-        await trio.sleep(NOTICED + 6)
-        assert len(shop.lost) == 2
-        assert max(shop.lost) - began <= NOTICED
-        assert all(server.status().peer_connected for server in shop.servers)
-        async with opened(*(shop.client(name, transport=swamp) for name in ("ann", "ben"))) as clients:
-            await all_take_part(*clients)
+    async with opened(*(shop.client(name, patience=20.0) for name in ("ann", "ben"))) as (ann, ben):
+        await all_take_part(ann, ben)
+        async with trio.open_nursery() as waiting:
+            waiting.start_soon(wait, ann)
+            await trio.sleep(1)
+            swamp.forget()
+            await trio.sleep(NOTICED + 20)  # the servers find each other again
             assert_exact(await shop.finish_round(), "ann", "ben")
+            done = trio.current_time()
+    outcome, at = told[0]
+    assert outcome.counted
+    assert at - done < 1  # it was there in time
+
+
+async def test_servers_notice_that_their_connection_was_forgotten(shop, swamp, autojump_clock):
+    began = trio.current_time()
+    swamp.forget()
+    await trio.sleep(NOTICED + 6)
+    assert len(shop.lost) == 2
+    assert max(shop.lost) - began <= NOTICED
+    assert all(server.status().peer_connected for server in shop.servers)
+    async with opened(*map(shop.client, ("ann", "ben"))) as clients:
+        await all_take_part(*clients)
+        assert_exact(await shop.finish_round(), "ann", "ben")
 
 
 @pytest.mark.parametrize("hours", often(1, [2, 24]))
-async def test_servers_whose_connection_is_idle_for_a_day_stay_connected(hours, autojump_clock):
-    swamp = Swamp()
-    async with opened_shop(swamp) as shop:
-        made = len(swamp.streams)
-        await trio.sleep(hours * 3_600)
-        assert len(swamp.streams) == made
-        assert all(server.status().peer_connected for server in shop.servers)
+async def test_servers_whose_connection_is_idle_for_a_day_stay_connected(shop, swamp, hours, autojump_clock):
+    made = len(swamp.streams)
+    await trio.sleep(hours * 3_600)
+    assert len(swamp.streams) == made
+    assert all(server.status().peer_connected for server in shop.servers)
 
 
-async def test_a_request_over_a_forgotten_connection_is_answered_over_a_new_one(autojump_clock):
-    swamp = Swamp()
-    async with opened_shop(swamp) as shop, opened(shop.client("ann", transport=swamp)) as (ann,):
+async def test_a_request_over_a_forgotten_connection_is_answered_over_a_new_one(shop, swamp, autojump_clock):
+    async with shop.client("ann") as ann:
         await ann.retrieve({"items": [1, 2]})
         for stream in swamp.streams[2:]:  # the servers' own stays
             stream.swallows = True
@@ -160,9 +155,8 @@ async def test_a_request_over_a_forgotten_connection_is_answered_over_a_new_one(
         assert SILENCE <= trio.current_time() - began <= NOTICED + 5
 
 
-async def test_both_forgotten_connections_are_noticed_at_the_first_silence(autojump_clock):
-    swamp = Swamp()
-    async with opened_shop(swamp) as shop, opened(shop.client("ann", transport=swamp)) as (ann,):
+async def test_both_forgotten_connections_are_noticed_at_the_first_silence(shop, swamp, autojump_clock):
+    async with shop.client("ann") as ann:
         await take_part(ann)
         await shop.servers[0].abort_round(1, "for the next one")
         for stream in swamp.streams[2:]:
@@ -173,10 +167,10 @@ async def test_both_forgotten_connections_are_noticed_at_the_first_silence(autoj
 
 
 @pytest.mark.parametrize("call", ["retrieve", "outcome"])
-async def test_patience_bounds_a_wait_while_the_servers_are_apart(call, autojump_clock, caplog):
+async def test_patience_bounds_a_wait_while_the_servers_are_apart(shop, swamp, call, autojump_clock, caplog):
     caplog.set_level(logging.WARNING, "parties.client")
-    swamp, ends = Swamp(), []
-    async with opened_shop(swamp) as shop, opened(shop.client("ann", transport=swamp, patience=5)) as (ann,):
+    ends = []
+    async with shop.client("ann", patience=5) as ann:
         await take_part(ann)
         wait = {"retrieve": partial(ann.retrieve, {"items": [3]}, wait=True), "outcome": ann.outcome}[call]
 
@@ -199,9 +193,8 @@ async def test_patience_bounds_a_wait_while_the_servers_are_apart(call, autojump
 
 
 @pytest.mark.parametrize("patience", [5.0, 20.0, 60.0, 300.0])
-async def test_patience_bounds_a_try_on_a_network_that_carries_nothing(patience, autojump_clock):
-    swamp = Swamp()
-    async with opened_shop(swamp) as shop, opened(shop.client("ann", transport=swamp, patience=patience)) as (ann,):
+async def test_patience_bounds_a_try_on_a_network_that_carries_nothing(shop, swamp, patience, autojump_clock):
+    async with shop.client("ann", patience=patience) as ann:
         await ann.retrieve({"items": [1, 2]})
         swamp.go_down()
         began = trio.current_time()
@@ -210,10 +203,9 @@ async def test_patience_bounds_a_try_on_a_network_that_carries_nothing(patience,
         assert patience <= trio.current_time() - began <= patience + 10
 
 
-async def test_patience_bounds_a_try_at_a_server_that_stands_still(autojump_clock):
+async def test_patience_bounds_a_try_at_a_server_that_stands_still(shop, swamp, autojump_clock):
     """It takes what comes, and says nothing."""
-    swamp = Swamp()
-    async with opened_shop(swamp) as shop, opened(shop.client("ann", transport=swamp, patience=20)) as (ann,):
+    async with shop.client("ann", patience=20) as ann:
         await ann.retrieve({"items": [1, 2]})
         for stream in swamp.streams[3::2]:
             stream.swallows = True
@@ -223,10 +215,9 @@ async def test_patience_bounds_a_try_at_a_server_that_stands_still(autojump_cloc
         assert trio.current_time() - began <= 26
 
 
-async def test_patience_bounds_a_try_that_a_living_server_does_not_answer(autojump_clock):
+async def test_patience_bounds_a_try_that_a_living_server_does_not_answer(shop, swamp, autojump_clock):
     """The servers are cut off from each other, and one waits for what the other has of a retrieval."""
-    swamp = Swamp()
-    async with opened_shop(swamp) as shop, opened(shop.client("ann", transport=swamp, patience=30)) as (ann,):
+    async with shop.client("ann", patience=30) as ann:
         await ann.retrieve({"items": [1, 2]})
         for stream in swamp.streams[:2]:
             stream.swallows = True
@@ -236,10 +227,9 @@ async def test_patience_bounds_a_try_that_a_living_server_does_not_answer(autoju
         assert trio.current_time() - began == pytest.approx(30, abs=1)
 
 
-async def test_a_caller_is_told_after_a_while_what_it_waits_for(autojump_clock, caplog):
+async def test_a_caller_is_told_after_a_while_what_it_waits_for(shop, autojump_clock, caplog):
     caplog.set_level(logging.WARNING, "parties.client")
-    swamp = Swamp()
-    async with opened_shop(swamp) as shop, opened(shop.client("ann", transport=swamp)) as (ann,):
+    async with shop.client("ann") as ann:
         await take_part(ann)
         with trio.move_on_after(29):
             await ann.outcome()
@@ -253,18 +243,18 @@ async def test_a_caller_is_told_after_a_while_what_it_waits_for(autojump_clock, 
 
 
 async def test_a_server_that_lives_and_does_not_say_which_task_it_runs_is_not_waited_for_in_silence(
-    autojump_clock, monkeypatch, caplog
+    shop, swamp, autojump_clock, monkeypatch, caplog
 ):
     """A client that waits for the outcome connects again, to servers that only show signs of life."""
     caplog.set_level(logging.WARNING, "parties.client")
-    swamp, reply = Swamp(), RequestHandler.ask
+    reply = RequestHandler.ask
 
     async def only_lives(reception, client, message, *rest):
         if isinstance(message, AskTask):
             await trio.sleep_forever()
         return await reply(reception, client, message, *rest)
 
-    async with opened_shop(swamp) as shop, opened(shop.client("ann", transport=swamp)) as (ann,):
+    async with shop.client("ann") as ann:
         await take_part(ann)
         monkeypatch.setattr(RequestHandler, "ask", only_lives)
         monkeypatch.setattr(requests, "serves", lambda shown, task: False)  # else nobody asks for the task
@@ -274,9 +264,8 @@ async def test_a_server_that_lives_and_does_not_say_which_task_it_runs_is_not_wa
         assert "the server did not say within 60 s which task it runs; trying again" in caplog.text
 
 
-async def test_a_server_lets_a_client_go_that_gives_no_sign_of_life(autojump_clock):
-    swamp = Swamp()
-    async with opened_shop(swamp) as shop, opened(shop.client("ann", transport=swamp)) as (ann,):
+async def test_a_server_lets_a_client_go_that_gives_no_sign_of_life(shop, swamp, autojump_clock):
+    async with shop.client("ann") as ann:
         await take_part(ann)
         async with trio.open_nursery() as waiting:
             waiting.start_soon(ann.outcome)
