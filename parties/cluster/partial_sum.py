@@ -272,18 +272,16 @@ class ClusterSum(RoundSum):
         """The workers that have the memory for a slice."""
         need = self._need
         small = {name for name, pooled in self._present.items() if 0 < pooled.memory * MOST_OF_MEMORY < need}
+        pieces = f", of which there are {len(self._ledgers)}" if len(self._ledgers) > 1 else ""
         for name in sorted(small - self._small):
-            self._pool.observe(Warned(about="compute", explanation=self._too_small(self._present[name], need)))
+            explanation = (
+                f"worker {name} is not used for round {self._work.start.config.number}: it has "
+                f"{self._present[name].memory >> 20} MiB, and the cells of a slice{pieces} take {need >> 20} MiB; give "
+                "it more memory (compute.worker_memory_bytes)"
+            )
+            self._pool.observe(Warned(about="compute", explanation=explanation))
         self._small |= small
         return [name for name in self._present if name not in small]
-
-    def _too_small(self, pooled: PooledWorker, need: int) -> str:
-        pieces = f", of which there are {len(self._ledgers)}" if len(self._ledgers) > 1 else ""
-        number = self._work.start.config.number
-        return (
-            f"worker {pooled.name} is not used for round {number}: it has {pooled.memory >> 20} MiB, and the cells of "
-            f"a slice{pieces} take {need >> 20} MiB; give it more memory (compute.worker_memory_bytes)"
-        )
 
     # ---- events
 

@@ -95,10 +95,10 @@ def back_up(file: ServerFile, target: Path, model: Path | None) -> Backup:
     for new in [target, *([model, state_path(model)] if model else [])]:
         if exists(new):
             raise StorageError(f"{new} exists already, and is not overwritten; name a new file")
-    _progress(source)
+    _read(source)
     copy(source, target)
     try:
-        progress = _progress(target)
+        progress, _, _ = _read(target)
         size = copy_folder(blobs, copied) if blobs is not None and copied is not None else 0
         if model:
             state = _arrays(target, progress, STATE_PREFIX)
@@ -125,15 +125,6 @@ def _source(file: ServerFile) -> Path:
     if not exists(file.store.path):
         raise MisuseError(f"{file.store.path}: there is no store yet; the server makes it when it starts")
     return file.store.path
-
-
-def _progress(path: Path) -> Progress:
-    """The progress that a store holds.
-
-    Raises:
-        StorageError: it is not a server's store, or damaged.
-    """
-    return _read(path)[0]
 
 
 def _arrays(path: Path, progress: Progress, prefix: str) -> Model:

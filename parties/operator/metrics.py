@@ -191,7 +191,11 @@ class _Traffic:
         labels = ["kind", "direction"]
         self._bytes = Counter("fsl_message_bytes", "Bytes of messages before framing.", labels, registry=registry)
         self._messages = Counter("fsl_messages", "Messages.", labels, registry=registry)
-        self._kinds = dict(_message_kinds())
+        tags = {
+            message.__name__: str(message.__struct_config__.tag)
+            for message in (*get_args(FromClient), *get_args(FromServer), *get_args(FromPeer))
+        }
+        self._kinds = tags | {tag: tag for tag in tags.values()}
         self._counters: dict[tuple[str, str], tuple[Counter, Counter]] = {}
 
     def hear(self, event: events.ServerEvent) -> None:
@@ -301,14 +305,6 @@ def _free(store: Path | None) -> float:
     with suppress(StorageError):
         return room(store) if store else math.nan
     return math.nan
-
-
-def _message_kinds() -> Iterator[tuple[str, str]]:
-    """Pairs that map each message's tag, and its class's name, to its tag."""
-    for message in (*get_args(FromClient), *get_args(FromServer), *get_args(FromPeer)):
-        tag = str(message.__struct_config__.tag)
-        yield tag, tag
-        yield message.__name__, tag
 
 
 def _all_kinds(error: type[FslError]) -> Iterator[type[FslError]]:

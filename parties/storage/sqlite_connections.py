@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.errors import StorageError
@@ -383,7 +382,12 @@ class ReadConnection:
             (held,) = self._connection.execute(HELD, (blob,)).fetchone()
             if size != held:  # before there is room for it
                 raise damaged(self.path, f"{key} of {size!r} bytes has {held!r}")
-            return self._as_written(key, self._assembled(blob, np.empty(size, np.uint8)), name)
+            buffer, place = np.empty(size, np.uint8), 0
+            for (chunk,) in self._connection.execute(CHUNKS, (blob,)):
+                data = np.frombuffer(_bytes(chunk, self.path), np.uint8)
+                buffer[place : place + len(data)] = data
+                place += len(data)
+            return self._as_written(key, buffer.data.toreadonly(), name)
 
     def life(self) -> StoreAge:
         """Which store it is, and how many transactions it holds."""
@@ -403,14 +407,6 @@ class ReadConnection:
         if _digest(name, data) != written:
             raise damaged(self.path, f"{name} is not what was written: its digest is another one")
         return data
-
-    def _assembled(self, blob: int, buffer: npt.NDArray[np.uint8]) -> memoryview:
-        place = 0
-        for (chunk,) in self._connection.execute(CHUNKS, (blob,)):
-            data = np.frombuffer(_bytes(chunk, self.path), np.uint8)
-            buffer[place : place + len(data)] = data
-            place += len(data)
-        return buffer.data.toreadonly()
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:

@@ -99,7 +99,12 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         for setting, value in SETTINGS.items():
             insist(connection, setting, value)
-        _make_private(path)
+        for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+            try:
+                with suppress(FileNotFoundError):
+                    file.chmod(0o600)
+            except OSError as error:
+                raise refused(file, error) from error
         if is_new:
             connection.executescript(
                 f"BEGIN; {TABLES} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT}; COMMIT;"
@@ -250,12 +255,3 @@ def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
         raise StorageError(f"{path} is a database of another program; name another file")
     check_format(connection, path)
     return False
-
-
-def _make_private(path: Path) -> None:
-    for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
-        try:
-            with suppress(FileNotFoundError):
-                file.chmod(0o600)
-        except OSError as error:
-            raise refused(file, error) from error

@@ -6,7 +6,7 @@ choices are drawn for each connection and process from a source of its own, neve
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import TypeAlias, TypeVar, assert_never, cast
@@ -82,7 +82,9 @@ class Injector(NetworkConditions, DiskFaults, BlobFaults):
 
     def __init__(self, seed: int, faults: Sequence[FaultBase], announces: Announces = to_anybody) -> None:
         self._seed = seed
-        self._faults = _by_party(faults)
+        self._faults: dict[tuple[type, str], list[FaultBase]] = defaultdict(list)
+        for fault in faults:
+            self._faults[type(fault), party_of(fault)].append(fault)
         self._announces = announces
         self._at_peers = [
             (fault, fault.point)
@@ -373,10 +375,3 @@ def _name(change: Change) -> str:
         case Record(journal=name) | Keep(key=name) | Put(key=name) | Erase(prefix=name):
             return name
     assert_never(change)
-
-
-def _by_party(faults: Sequence[FaultBase]) -> dict[tuple[type, str], list[FaultBase]]:
-    sorted_out: dict[tuple[type, str], list[FaultBase]] = {}
-    for fault in faults:
-        sorted_out.setdefault((type(fault), party_of(fault)), []).append(fault)
-    return sorted_out

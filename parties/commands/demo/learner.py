@@ -85,7 +85,8 @@ class Learner:
         excerpts = self._batch(round_number).excerpts
         if not excerpts:
             return np.zeros(values.shape), np.zeros(priors.shape)
-        features, truth = _features(excerpts, rows), _truth(excerpts)
+        features = _features(excerpts, rows)
+        truth = np.eye(len(CHAPTERS))[[excerpt.chapter for excerpt in excerpts]]
         holders = np.maximum(np.count_nonzero(features, axis=0), 1)[:, np.newaxis]
         words, prior = values.astype(np.float64), priors.astype(np.float64)
         for _ in range(STEPS):
@@ -175,12 +176,6 @@ def _features(excerpts: Sequence[Excerpt], rows: Rows) -> Deltas:
         own = _rows_of(excerpt.words)
         feature[np.isin(rows, own, assume_unique=True)] = 1 / np.sqrt(len(own))
     return features
-
-
-def _truth(excerpts: Sequence[Excerpt]) -> Deltas:
-    """(excerpts, chapters) 1 at each excerpt's chapter."""
-    truth: Deltas = np.eye(len(CHAPTERS))[[excerpt.chapter for excerpt in excerpts]]
-    return truth
 
 
 def _softmax(scores: Deltas) -> Deltas:

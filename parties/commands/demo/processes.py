@@ -128,11 +128,8 @@ async def run_cluster(file: Path) -> None:
     """Run the scheduler and workers of a server's file until cancelled; they may take their time to leave."""
     async with trio.open_nursery() as nursery:
         for words in WORKING:
-            nursery.start_soon(_child, ["parties", *words, str(file)], words[0], _nothing)
-
-
-def _nothing(line: str) -> None:
-    """What a worker says is told if it fails."""
+            # What a worker says is told if it fails.
+            nursery.start_soon(_child, ["parties", *words, str(file)], words[0], lambda line: None)
 
 
 async def _take_part(arguments: Sequence[str], number: int, summary: Summary, progress: Progress, bar: TaskID) -> None:

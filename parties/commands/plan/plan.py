@@ -72,19 +72,6 @@ def figures(round_costs: RoundCosts, clients: int, assumptions: Assumptions) -> 
     )
 
 
-def with_rows(question: Question, assumptions: Assumptions) -> Transfer:
-    """A client retrieves rows, in a round over all rows, and updates them."""
-    task, setting = planned(question.asked), question.setting()
-    trees = Trees.OWN if task.updates == "any" else Trees.RETRIEVAL
-    return transfer(fetching(task, setting) + submission(task, trees, setting), assumptions)
-
-
-def with_whole_blocks(question: Question, assumptions: Assumptions) -> Transfer:
-    """A client has all blocks whole, and updates rows with trees of their own."""
-    task, setting = planned(question.asked), question.setting()
-    return transfer(fetching_whole(task, setting) + submission(task, Trees.OWN, setting), assumptions)
-
-
 def transfer(traffic: Traffic, assumptions: Assumptions) -> Transfer:
     """What a client's messages come to."""
     up, down = framed(traffic.up), framed(traffic.down)
@@ -148,7 +135,11 @@ def make_plan(question: Question, assumptions: Assumptions, *, measured: bool = 
     use = min((Name.TRIVIAL, asked), key=lambda name: costed[name].total.transfer_seconds)
     totals = {name: item.total for name, item in costed.items()}
     plainly = frozenset(name for name, item in costed.items() if question.block in item.variant.plain)
-    rows, whole = with_rows(question, assumptions), with_whole_blocks(question, assumptions)
+    task, setting = planned(question.asked), question.setting()
+    own = submission(task, Trees.OWN, setting)
+    retrieved = own if task.updates == "any" else submission(task, Trees.RETRIEVAL, setting)
+    rows = transfer(fetching(task, setting) + retrieved, assumptions)
+    whole = transfer(fetching_whole(task, setting) + own, assumptions)
     advice = Advice(question, assumptions, totals, crossovers, asked, plainly, rows, whole)
     return Plan(
         question,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import trio
@@ -19,6 +19,8 @@ from parties.settings.host_file import HostFile, load_party
 from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.reading import overrides
 from parties.settings.task_file import Deployment
+
+FileT = TypeVar("FileT", bound=ClientFile | ServerFile)
 
 
 async def preflight(config: Path, environment: Mapping[str, str] = os.environ) -> list[Finding]:
@@ -36,23 +38,20 @@ async def preflight(config: Path, environment: Mapping[str, str] = os.environ) -
     if file is None:
         return [finding]
     if isinstance(file, ClientFile):
-        return [finding, *await _client(file, environment)]
-    return [finding, *await (_several(file, environment) if file.listed else _single(file.common, environment))]
+        return [finding, *await _single(file, environment, _of_client)]
+    if file.listed:
+        return [finding, *await _several(file, environment)]
+    return [finding, *await _single(file.common, environment, _of_server)]
 
 
-async def _client(file: ClientFile, environment: Mapping[str, str]) -> list[Finding]:
+async def _single(
+    file: FileT, environment: Mapping[str, str], checks: Callable[[FileT, Deployment], list[tuple[str, Check]]]
+) -> list[Finding]:
+    """Of a client, or of a server with one task."""
     task, deployment = _task_of(file.task)
     if deployment is None:
         return [task]
-    return [task, await _overridden(ClientFile, environment), *await _all(_of_client(file, deployment))]
-
-
-async def _single(file: ServerFile, environment: Mapping[str, str]) -> list[Finding]:
-    """Of a server with one task."""
-    task, deployment = _task_of(file.task)
-    if deployment is None:
-        return [task]
-    return [task, await _overridden(ServerFile, environment), *await _all(_of_server(file, deployment))]
+    return [task, await _overridden(type(file), environment), *await _all(checks(file, deployment))]
 
 
 async def _several(host_file: HostFile, environment: Mapping[str, str]) -> list[Finding]:

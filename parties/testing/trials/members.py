@@ -242,7 +242,9 @@ class Member:
             await self._submit(client)
         for _ in self._due(OldCopy, len(self.ledger.plans)):
             self._disk.restore(self._copy)
-            self._die()
+            if (life := current_life()) is not None:
+                life.process.kill(1.0)
+                life.require_alive()
         outcome = await client.outcome()
         self._note_outcome(outcome)
         if not outcome.counted:
@@ -256,7 +258,8 @@ class Member:
             client.forget_session()
             self._always = self._choose()
         rows = self._united or self._always if self._task.alignment == "union" else self._chosen()
-        wants_a_union = self._wants_a_union()
+        unions = self._task.alignment == "union" and self._task.selection == "adaptive"
+        wants_a_union = unions and self._rng.random() < WAITS
         for plan in self._again:
             rows, wants_a_union = plan.rows, plan.union
         try:
@@ -277,11 +280,6 @@ class Member:
                 client.forget_session()
             else:
                 raise
-
-    def _wants_a_union(self) -> bool:
-        """Whether it waits for the next union round; with a fixed selection there is only one."""
-        unions = self._task.alignment == "union" and self._task.selection == "adaptive"
-        return unions and self._rng.random() < WAITS
 
     async def _think(self) -> None:
         if self._rng.random() < 0.5:
@@ -341,12 +339,6 @@ class Member:
             self._united = dict(plan.rows) if plan.union else self._united
         self._plan(Plan(True, dict(self._united)))
         await self._acknowledged(client.unite({name: list(rows) for name, rows in self._united.items()}, wait=True))
-
-    def _die(self) -> None:
-        life = current_life()
-        if life is not None:
-            life.process.kill(1.0)
-            life.require_alive()
 
     # ---- its choices
 

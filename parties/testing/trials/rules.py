@@ -121,12 +121,9 @@ def rules(case: Case) -> Iterator[str]:
                 expected = _after(case, report, *before)
                 for kind, found, wanted in zip(("model", "state"), (models, states), expected, strict=True):
                     for name in sorted(found[number].keys() | wanted.keys()):
-                        if not _same(found[number].get(name), wanted.get(name)):
+                        has, must = found[number].get(name), wanted.get(name)
+                        if has is None or must is None or has.tobytes() != must.tobytes():
                             yield f"{SERVERS[server]}, {kind} {name!r} after round {number} is not what it must be"
-
-
-def _same(found: npt.NDArray[Any] | None, wanted: npt.NDArray[Any] | None) -> bool:
-    return found is not None and wanted is not None and found.tobytes() == wanted.tobytes()
 
 
 def _after(case: Case, report: RoundReport, model: Model, state: Model) -> tuple[Model, Model]:

@@ -7,7 +7,7 @@ it is repeated until nothing more can be removed. Every candidate is run, so the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -143,7 +143,8 @@ async def _run(trial: Trial, malice: Malice) -> Verdict:
             made.start(name, member.live, member.make, judged=True)
         with trio.move_on_after(CALM + (BOUND if len(honest) == 2 else MALICIOUS_BOUND)):
             await made.wait_settled(scenario.rounds)
-            await _all_told(made, members)
+            while any(_waits(made, name, member.ledger) for name, member in members.items()):  # noqa: ASYNC110 - rarely
+                await trio.sleep(0.5)
         ledgers = {name: member.ledger for name, member in members.items()}
         case = Case(
             world=made,
@@ -170,12 +171,6 @@ async def _run(trial: Trial, malice: Malice) -> Verdict:
 def _member(made: World, trial: Trial, place: int, name: str) -> Member:
     faults = [fault for fault in trial.faults if isinstance(fault, Late | OldCopy) and party_of(fault) == name]
     return Member(name, place, trial.scenario.task, trial.seed, made.disks[name], faults)
-
-
-async def _all_told(made: World, members: Mapping[str, Member]) -> None:
-    """Wait until every client that has submitted to a round knows its outcome."""
-    while any(_waits(made, name, member.ledger) for name, member in members.items()):  # noqa: ASYNC110 - rarely
-        await trio.sleep(0.5)
 
 
 def _waits(made: World, name: str, ledger: Ledger) -> bool:
