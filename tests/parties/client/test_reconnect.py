@@ -358,8 +358,7 @@ async def test_a_busy_server_is_asked_again_when_it_says_with_the_same_bytes(mes
 
 async def test_a_client_that_was_let_go_goes_on_and_nobody_is_warned(nursery, autojump_clock, caplog):
     caplog.set_level("INFO", logger="parties.client")
-    shop = Shop.in_memory(nursery)
-    await shop.open()
+    shop = await Shop.in_memory(nursery).open()
     async with opened(*map(shop.client, ("anna", "ben"))) as clients:
         await trio.sleep(100)
         await all_take_part(*clients)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import trio
+from msgspec.structs import replace
 
 from fsl_async import Dense, FslError, MisuseError, Ring, Sparse, Task
 from fsl_async.client.planting import MasterSeeds
@@ -182,29 +183,33 @@ async def test_a_round_that_both_have_closed_is_not_aborted(autojump_clock: trio
             await net.servers[0].abort_round(1, "why not")
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        Submit(round_id=b"", query=0, seed=bytes(16), commitments=BOTH, public_digest=key(3)),
-        Hint(b"", key(1), key(3)),
-    ],
-)
-async def test_a_submission_to_a_round_of_retrievals_is_refused(message: Any) -> None:
-    async with simulate(PSR, MODEL, seed=1) as net, net.client("ada"):
+PARTS = {"round_id": b"", "seed": bytes(16), "commitments": BOTH, "public_digest": key(3)}
+NO_SUBMISSIONS, NO_RETRIEVALS = "psr: it takes no submissions", "psu: it neither retrieves nor recalls"
+MISPLACED = {
+    "a submission": (PSR, Submit(query=0, **PARTS), NO_SUBMISSIONS),
+    "a hint": (PSR, Hint(b"", key(1), key(3)), NO_SUBMISSIONS),
+    "a retrieval": (PSU, Retrieve(query=1, **PARTS), NO_RETRIEVALS),
+    "a recall": (PSU, Recall(b"", key(1)), NO_RETRIEVALS),
+}
+
+
+@pytest.mark.parametrize(("task", "message", "says"), MISPLACED.values(), ids=MISPLACED)
+async def test_a_request_that_does_not_belong_into_the_round_is_refused(task: Task, message: Any, says: str) -> None:
+    async with simulate(task, MODEL if task is PSR else {}, seed=1) as net, net.client("ada"):
         run = await net.servers[0].next_round(0)
-        refused, _ = await asked(net.servers[0], "ada", type(message)(**_fields(message) | {"round_id": run.round_id}))
+        refused, _ = await asked(net.servers[0], "ada", replace(message, round_id=run.round_id))
         assert isinstance(refused, Refused)
-        assert (refused.reason, refused.explanation) == ("malformed", "round 1 runs psr: it takes no submissions")
-
-
-def _fields(message: Any) -> dict[str, Any]:
-    return {name: getattr(message, name) for name in message.__struct_fields__}
+        assert (refused.reason, refused.explanation) == ("malformed", f"round 1 runs {says}")
 
 
 async def test_the_client_refuses_before_it_sends() -> None:
     async with simulate(PSR, MODEL, seed=1) as net, net.client("ada") as ada:
         with pytest.raises(MisuseError, match="only serve retrievals"):
             await ada.submit({"items": ([1], np.ones((1, 2)))})
+    async with simulate(PSU, {}, seed=1) as net, net.client("ada") as ada:
+        for call in (ada.retrieve({"items": [1]}), ada.submit({})):
+            with pytest.raises(MisuseError, match="only find a union"):
+                await call
 
 
 # ---- unions alone
@@ -255,24 +260,6 @@ async def test_a_client_asks_for_a_union_so_many_times() -> None:
         assert [type(answer).__name__ for answer in answers] == ["Block"] * 16 + ["Refused"]
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        Retrieve(round_id=b"", query=1, seed=bytes(16), commitments=BOTH, public_digest=key(3)),
-        Recall(b"", key(1)),
-    ],
-)
-async def test_a_retrieval_in_a_round_of_unions_is_refused(message: Any) -> None:
-    async with simulate(PSU, {}, seed=1) as net, net.client("ada") as ada:
-        run = await net.servers[0].next_round(0)
-        refused, _ = await asked(net.servers[0], "ada", type(message)(**_fields(message) | {"round_id": run.round_id}))
-        assert refused.reason == "malformed"
-        assert refused.explanation == "round 1 runs psu: it neither retrieves nor recalls"
-        for call in (ada.retrieve({"items": [1]}), ada.submit({})):
-            with pytest.raises(MisuseError, match="only find a union"):
-                await call
-
-
 # ---- the other server
 
 
@@ -288,14 +275,11 @@ async def test_a_server_that_ends_retrievals_otherwise_breaks_the_protocol(messa
     async with simulate(PSR, MODEL, seed=1) as net:
         run = await net.servers[0].next_round(0)
         run.driver.state = psr.Open() if len(messages) > 1 or expected.startswith("sends") else psr.Done({})
-
-        async def say() -> None:
-            for message in messages:
-                spoken = type(message)(**_fields(message) | {"round_id": run.round_id})
-                await run.take_message(spoken, memoryview(b""))
-
+        *before, last = (replace(message, round_id=run.round_id) for message in messages)
+        for message in before:
+            await run.take_message(message, memoryview(b""))
         with pytest.raises(PeerViolationError, match=expected):
-            await say()
+            await run.take_message(last, memoryview(b""))
 
 
 async def test_a_server_that_aborts_retrievals_says_why() -> None:

@@ -27,9 +27,8 @@ from parties.simulation.network import SERVERS
 from parties.testing.faults import AtTransition, Crash
 from parties.testing.machines import declared
 from parties.testing.world import World, world
+from tests.parties.server.test_noise import MOMENTS, NAMES, all_submit
 
-NAMES = ("anna", "ben", "carol")
-MOMENTS = ("before write", "before sync", "after write", "before send", "after send")
 COUNTED = Dense("examples", size=1)
 
 
@@ -95,9 +94,7 @@ async def test_rounds_give_what_the_clear_gives(rule: dict[str, Any]) -> None:
     made = task(**rule)
     async with simulate(made, model(), seed=3) as net:
         for number in (1, 2, 3):
-            for place, name in enumerate(NAMES):
-                async with net.client(name) as client:
-                    await client.submit(values(place, made.weights is not None))
+            await all_submit(net, lambda place: values(place, made.weights is not None))
             outcome = await net.finish_round()
             assert outcome.update["head"].tolist() == [-9.0] * 3, "the exact sum, whatever is made of it"
             now, state = expected(made, number)
@@ -149,16 +146,12 @@ async def test_a_wrong_weight_is_refused_before_anything_is_sent(given: dict[str
 
 async def test_without_any_weight_the_sum_is_refused_and_the_next_round_is_averaged() -> None:
     async with simulate(task(**FED_ADAM), model(), seed=3) as net:
-        for weight in (0, 2):
-            for name in NAMES:
-                async with net.client(name) as client:
-                    await client.submit({"head": np.zeros(3), "examples": [weight]} if weight else {})
-            if weight:
-                await net.finish_round()
-                continue
-            with pytest.raises(SumRefusedError, match="'examples' sum to 0, so there is no mean; the model stays"):
-                await net.finish_round()
-            assert [server.rule_state for server in net.servers] == [{}, {}]
+        await all_submit(net, lambda _: {})
+        with pytest.raises(SumRefusedError, match="'examples' sum to 0, so there is no mean; the model stays"):
+            await net.finish_round()
+        assert [server.rule_state for server in net.servers] == [{}, {}]
+        await all_submit(net, lambda _: {"head": np.zeros(3), "examples": [2]})
+        await net.finish_round()
         reports = [past.report.ended for past in await net.servers[1].past_rounds()]
         assert reports == ["refused", "done"]
 
@@ -244,9 +237,7 @@ class Unsteady:
 async def test_a_function_and_its_state_are_applied_by_both_servers() -> None:
     async with simulate(task(apply=plain), model(), seed=3) as net:
         for number in (1, 2):
-            for place, name in enumerate(NAMES):
-                async with net.client(name) as client:
-                    await client.submit(values(place, weighted=False))
+            await all_submit(net, lambda place: values(place, weighted=False))
             await net.finish_round()
             assert [server.rule_state["rounds"].tolist() for server in net.servers] == [[number]] * 2
         assert net.model["head"].tolist() == [0.5 - 18.0] * 3

@@ -10,6 +10,7 @@ import trio.lowlevel
 from fsl_async.errors import ChannelError, MisuseError, leaves
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import AskTask
+from parties.client.client import Client
 from parties.events import PeerMet, SubmissionIn, Warned
 from parties.identity.handshake import Credentials, are_marks, served, serves
 from parties.identity.keys import Identity
@@ -23,6 +24,7 @@ from tests.support.shop import LIBERAL, all_take_part, assert_exact, opened, tak
 from transport import BusyError, Channel, HandshakeSettings, Kind, RefusedError, Role
 
 SHOP, TOWN, CITY = called("shop"), called("town"), called("city")
+OTHER_SHOP = called("shop", min_clients=3)
 
 
 @pytest.fixture
@@ -56,18 +58,26 @@ async def test_two_tasks_have_rounds_at_the_same_time_and_exact_sums(mall, autoj
 # ---- whose connection it is
 
 
-async def test_a_client_of_one_task_hears_what_differs_in_it(mall, autojump_clock):
-    with pytest.raises(MisuseError, match="S0 runs another task: min_clients is 2 there, 3 here"):
-        async with mall.client("anna", called("shop", min_clients=3)):
+async def is_refused(client: Client, error: type[Exception], match: str) -> str:
+    """It is not let in; in which words."""
+    with pytest.raises(error, match=match) as refusal:
+        async with client:
             pytest.fail("connected")
+    return str(refusal.value)
+
+
+async def test_a_client_of_one_task_hears_what_differs_in_it(mall, autojump_clock):
+    await is_refused(
+        mall.client("anna", OTHER_SHOP), MisuseError, "S0 runs another task: min_clients is 2 there, 3 here"
+    )
 
 
 async def test_a_client_of_several_tasks_hears_which_these_are_and_of_no_other(mall, autojump_clock):
     await mall.serve(CITY)
-    with pytest.raises(RefusedError, match=r"of the tasks that it serves you are in 'shop' .*, 'town'") as refusal:
-        async with mall.client("ben", called("shop", min_clients=3)):
-            pytest.fail("connected")
-    assert "city" not in str(refusal.value)
+    said = await is_refused(
+        mall.client("ben", OTHER_SHOP), RefusedError, r"of the tasks that it serves you are in 'shop' .*, 'town'"
+    )
+    assert "city" not in said
 
 
 async def test_a_client_of_many_tasks_with_long_names_hears_of_some(mall, autojump_clock):
@@ -75,22 +85,14 @@ async def test_a_client_of_many_tasks_with_long_names_hears_of_some(mall, autoju
         task = called("\N{PERSONAL COMPUTER}" * 62 + f" {number}")
         mall.admit("ben", task.name)
         await mall.serve(task, 0)
-    with pytest.raises(RefusedError, match="and 5 more: use the task file of one of these"):
-        async with mall.client("ben", called("shop", min_clients=3)):
-            pytest.fail("connected")
+    await is_refused(mall.client("ben", OTHER_SHOP), RefusedError, "and 5 more: use the task file of one of these")
 
 
 async def test_a_client_without_a_task_here_learns_of_none(mall, autojump_clock):
-    with pytest.raises(RefusedError, match="does not serve the task whose digest is") as refusal:
-        async with mall.client("mallory", CITY):
-            pytest.fail("connected")
-    assert not {"shop", "town"} & set(str(refusal.value).split("'"))
-    with pytest.raises(RefusedError, match=r"unknown client: key .* is not on S0's list"):
-        async with mall.client("mallory", SHOP):
-            pytest.fail("connected")
-    with pytest.raises(RefusedError, match=r"unknown client: key .* is not on S0's list"):
-        async with mall.client("cleo", SHOP):
-            pytest.fail("known in another task alone")
+    said = await is_refused(mall.client("mallory", CITY), RefusedError, "does not serve the task whose digest is")
+    assert not {"shop", "town"} & set(said.split("'"))
+    await is_refused(mall.client("mallory", SHOP), RefusedError, r"unknown client: key .* is not on S0's list")
+    await is_refused(mall.client("cleo", SHOP), RefusedError, r"unknown client: key .* is not on S0's list")
 
 
 async def test_a_task_that_enrols_anybody_does_so_for_itself_alone(mall, autojump_clock):
@@ -98,9 +100,7 @@ async def test_a_task_that_enrols_anybody_does_so_for_itself_alone(mall, autojum
     async with opened(mall.client("dora", CITY), mall.client("emil", CITY)) as clients:
         await all_take_part(*clients)
         assert_exact(await mall.finish_round("city"), "dora", "emil")
-    with pytest.raises(RefusedError, match="is not on S0's list"):
-        async with mall.client("dora", TOWN):
-            pytest.fail("connected")
+    await is_refused(mall.client("dora", TOWN), RefusedError, "is not on S0's list")
 
 
 async def test_a_key_has_its_places_in_each_task(nursery, autojump_clock):
@@ -110,9 +110,9 @@ async def test_a_key_has_its_places_in_each_task(nursery, autojump_clock):
     await mall.serve(SHOP)
     await mall.serve(TOWN)
     async with mall.client("ben", SHOP, patience=0), mall.client("ben", TOWN, patience=0):
-        with pytest.raises(BusyError, match="1 connections with this key are open already"):
-            async with mall.client("ben", TOWN, patience=0):
-                pytest.fail("a second place")
+        await is_refused(
+            mall.client("ben", TOWN, patience=0), BusyError, "1 connections with this key are open already"
+        )
 
 
 def test_what_a_server_shows_of_its_tasks_tells_those_who_have_them():
@@ -175,9 +175,7 @@ async def test_from_the_moment_at_which_a_task_ends_its_clients_are_told_to_come
         told = await reply(channel)
         assert (told.reason, told.explanation, told.retry_after) == ("busy", "task 'town' is about to end", 0)
     await trio.sleep(0.1)  # its store is still being closed
-    with pytest.raises(BusyError, match="task 'town' is about to end"):
-        async with mall.client("cleo", TOWN, patience=0):
-            pytest.fail("connected")
+    await is_refused(mall.client("cleo", TOWN, patience=0), BusyError, "task 'town' is about to end")
 
 
 async def test_a_key_that_one_task_revokes_is_a_client_of_the_other_as_before(mall, autojump_clock):
@@ -185,12 +183,9 @@ async def test_a_key_that_one_task_revokes_is_a_client_of_the_other_as_before(ma
         async with mall.client("ben", SHOP):
             for index in (0, 1):
                 mall.servers["shop", index].enrolment.reload(only(mall, "anna", revoked="ben"))
-        with pytest.raises(RefusedError, match="revoked"):
-            async with mall.client("ben", SHOP, patience=0):
-                pytest.fail("connected")
-        with pytest.raises(MisuseError, match="runs another task"):  # the town's server answers, which knows the key
-            async with mall.client("ben", called("shop", min_clients=3)):
-                pytest.fail("connected")
+        await is_refused(mall.client("ben", SHOP, patience=0), RefusedError, "revoked")
+        # the town's server answers, which knows the key
+        await is_refused(mall.client("ben", OTHER_SHOP), MisuseError, "runs another task")
         async with opened(mall.client("cleo", TOWN)) as (cleo,):
             await all_take_part(ben, cleo)
         await mall.finish_round("town")
