@@ -36,12 +36,6 @@ async def test_nothing_listens(lab):
         await lab.transport.dial(address, SERVER.public, settings_of(ALICE))
 
 
-async def test_an_address_is_listened_at_once(lab):
-    await lab.serve()
-    with pytest.raises(UnreachableError):
-        await lab.serve()
-
-
 async def test_a_wrong_pinned_key_is_named(lab):
     await lab.serve()
     with pytest.raises(WrongServerKeyError, match=STRANGER.public.hex()):

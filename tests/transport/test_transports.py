@@ -1,7 +1,5 @@
 """Channels on each transport: what `transport.testing` asks of a transport, and what channels do over it besides."""
 
-import random
-
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -13,7 +11,6 @@ from transport import (
     AuthenticationError,
     ChannelBrokenError,
     ChannelClosedError,
-    ConnectionLostError,
     MessageTooLongError,
     Pace,
     Role,
@@ -125,22 +122,6 @@ async def test_pings_are_not_messages(lab):
     assert lab.failures == []
 
 
-async def test_a_peer_that_vanishes_is_not_a_peer_that_closes(lab):
-    ended = trio.Event()
-
-    async def handler(channel):
-        try:
-            with pytest.raises(ConnectionLostError):
-                await channel.receive(LARGE)
-        finally:
-            ended.set()
-
-    await lab.serve(handler)
-    peer = await dial_records(lab)
-    await peer.wire.aclose()
-    await ended.wait()
-
-
 async def test_a_forged_record_breaks_both_directions(lab):
     ended = trio.Event()
 
@@ -173,21 +154,6 @@ async def cancel_after(ticks, scope):
     for _ in range(ticks):
         await trio.lowlevel.checkpoint()
     scope.cancel()
-
-
-async def test_a_cancelled_receive_loses_nothing(lab):
-    await lab.serve()
-    message = random.Random(1).randbytes(1_000_000)
-    received, interruptions = None, 0
-    async with await lab.dial() as channel, trio.open_nursery() as nursery:
-        nursery.start_soon(channel.send, message)
-        while received is None:
-            with trio.CancelScope() as scope:
-                nursery.start_soon(cancel_after, interruptions, scope)
-                received = await channel.receive(LARGE)
-            interruptions += scope.cancelled_caught
-    assert interruptions > 1
-    assert received == message
 
 
 async def test_a_send_cancelled_half_way_breaks_the_channel(lab):

@@ -202,16 +202,6 @@ async def test_a_request_that_does_not_belong_into_the_round_is_refused(task: Ta
         assert (refused.reason, refused.explanation) == ("malformed", f"round 1 runs {says}")
 
 
-async def test_the_client_refuses_before_it_sends() -> None:
-    async with simulate(PSR, MODEL, seed=1) as net, net.client("ada") as ada:
-        with pytest.raises(MisuseError, match="only serve retrievals"):
-            await ada.submit({"items": ([1], np.ones((1, 2)))})
-    async with simulate(PSU, {}, seed=1) as net, net.client("ada") as ada:
-        for call in (ada.retrieve({"items": [1]}), ada.submit({})):
-            with pytest.raises(MisuseError, match="only find a union"):
-                await call
-
-
 # ---- unions alone
 
 

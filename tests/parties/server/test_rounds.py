@@ -134,19 +134,6 @@ async def test_an_error_of_the_caller_leaves_a_simulation_as_it_is():
             raise KeyError("mine")
 
 
-async def test_one_client_may_be_called_from_several_tasks():
-    async with simulate(TASK, model(), seed=4) as network:
-        async with network.client("carol") as carol, trio.open_nursery() as nursery:
-            for rows in ([1, 2], [3], [4, 5, 6]):
-                nursery.start_soon(check_rows, carol, rows)
-        await honest_round(network)
-
-
-async def check_rows(client, rows):
-    found = await client.retrieve({"items": rows})
-    np.testing.assert_array_equal(found["items"], model()["items"][rows])
-
-
 BOUNDED = msgspec.structs.replace(TASK, bound=128.0, bound_proof="projected")
 
 

@@ -14,8 +14,7 @@ import trio
 from _pytest.mark import ParameterSet
 
 from fsl_async import Adam, Dense, MisuseError, Momentum, Ring, RoundFacts, Sparse, Task
-from fsl_async.errors import PeerViolationError, leaves
-from fsl_async.protocols import ssa
+from fsl_async.errors import leaves
 from fsl_async.server.rules import average_and_step, describe_state
 from parties import MemoryStore, Server, SumRefusedError, simulate
 from parties.client.client import Client
@@ -355,13 +354,6 @@ def test_a_module_that_ends_the_process_when_it_is_imported_is_named(
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(MisuseError, match="cannot be imported: SystemExit"):
         _setup_of(task(apply="a_script_of_test:rule"))
-
-
-async def test_a_built_in_rule_that_differs_is_still_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    terms = ssa.Terms(bytes(32), 0, 2, verified=True)
-    concluded = ssa.Concluded(bytes(32), bytes(32), b"\1" * 32, {})
-    with pytest.raises(PeerViolationError, match="arrived at another outcome from the same shares"):
-        ssa.step(concluded, ssa.PeerConclusion(b"\2" * 32), terms)
 
 
 def test_a_name_that_leads_nowhere_is_refused_before_a_server_starts() -> None:
