@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from fsl_async import Dense, Ring, Sparse, Task, kernels
-from fsl_async.bin_count import bins_of_round
 from fsl_async.client.planting import MasterSeeds, check_rows, plant
-from fsl_async.config import BlockModel, RoundConfig, ServerKeys
+from fsl_async.config import BlockModel, RoundConfig
 from fsl_async.derivation import expansion_keys, forest_roots
 from fsl_async.errors import MisuseError
 from fsl_async.geometry import geometry_of
@@ -16,25 +15,15 @@ from fsl_async.randomness import SeededSource
 from fsl_async.union import pack_union, unpack_union
 from fsl_async.wire.pieces import list_bytes, longest_piece, spans_of
 from fsl_async.wire.public_part import ForestKey
+from tests.support.machine_scenes import config_of
 
 MOST = 2**32
 ROWS = np.array([0, 2**31 - 1, 2**31, 3 * 2**30, MOST - 2, MOST - 1])
 NO_HINTS = np.zeros((1, 1, 2), dtype=np.uint64)
 
 
-def config_of(task: Task) -> RoundConfig:
-    keys = ServerKeys(channel=bytes(32), statement=bytes(32))
-    model = tuple(BlockModel(block.name, "f4", bytes(32)) for block in task.blocks)
-    return RoundConfig(
-        task=task,
-        number=1,
-        session=1,
-        hash_seed=bytes(32),
-        toss=(bytes(32), bytes(32)),
-        servers=(keys, keys),
-        model=model,
-        bins=bins_of_round(task, (), ()),
-    )
+def round_of(task: Task) -> RoundConfig:
+    return config_of(1, task=task, model=tuple(BlockModel(block.name, "f4", bytes(32)) for block in task.blocks))
 
 
 @pytest.mark.parametrize("security", ["verified", "semi-honest"])
@@ -44,7 +33,7 @@ def test_every_row_has_the_leaf_of_its_place(security, stash):
     task = Task(
         name="huge", blocks=(Sparse("rows", rows=MOST, select=6, stash=stash),), ring=Ring(64), security=security
     )
-    config, source = config_of(task), SeededSource(3, "huge")
+    config, source = round_of(task), SeededSource(3, "huge")
     rows = check_rows(task.sparse(0), ROWS)
     client_trees = plant(config, {0: rows}, MasterSeeds.fresh(source), source)
     assert not len(client_trees.deferred[0])

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 from fsl_async import Dense, Ring, RingIntegers, Sparse, Task, bin_count, geometry
-from fsl_async.bin_count import bins_of_round
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant, rows_by_block
 from fsl_async.client.upload import read_answers, retrieval_part, submission_bulk
-from fsl_async.config import RoundConfig, ServerKeys, describe_model
+from fsl_async.config import describe_model
 from fsl_async.randomness import SeededSource
 from fsl_async.ring import Elements
 from fsl_async.server.aggregation import Aggregate, Submission, split_share
 from fsl_async.server.retrieval import PermutedModel, Query
 from fsl_async.wire.public_part import Layout, Part, Trees
-from tests.support.machine_scenes import key
+from tests.support.machine_scenes import config_of, key
 
 Model = dict[str, np.ndarray]
 Update = Mapping[str, Any]
@@ -42,16 +41,8 @@ class Round:
     def __init__(self, task: Task, model: Model, seed: int) -> None:
         self.task = task
         self.model = model
-        self.config = RoundConfig(
-            task=task,
-            number=1,
-            session=1,
-            hash_seed=SeededSource(seed, "toss")(32),
-            toss=(key(2), key(3)),
-            servers=(ServerKeys(key(4), key(5)), ServerKeys(key(6), key(7))),
-            model=describe_model(task, model),
-            bins=bins_of_round(task, (), ()),
-        )
+        described = describe_model(task, model)
+        self.config = config_of(1, task=task, hash_seed=SeededSource(seed, "toss")(32), model=described)
         self._randomness = SeededSource(seed, "clients")
         self.aggregates = self.start()
 

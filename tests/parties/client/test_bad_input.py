@@ -124,17 +124,16 @@ async def test_an_update_of_a_row_that_was_not_retrieved_is_refused_by_name():
 
 
 @pytest.mark.parametrize("largest", [LARGEST, int(LARGEST), RingIntegers(TASK.largest_integer)], ids=type)
-async def test_the_largest_value_is_summed_exactly_by_as_many_as_allowed(largest):
+async def test_the_largest_value_is_summed_exactly_by_as_many_as_allowed(largest, network):
     kind, most = (RingIntegers, TASK.largest_integer) if isinstance(largest, RingIntegers) else (np.array, largest)
     names = [f"client {number}" for number in range(TASK.max_clients)]
-    async with simulate(TASK, model(), seed=4) as network:
-        for name in names:
-            async with network.client(name) as client:
-                await client.submit({"items": ([0, 1], kind(np.array([[most] * WIDTH, [-most] * WIDTH])))})
-        outcome = await network.finish_round()
-        expected = len(names) * int(most * (1 if kind is RingIntegers else 2**16))
-        assert set(outcome.elements["items"][0].tolist()) == {expected}
-        assert set(outcome.elements["items"][1].tolist()) == {-expected}
+    for name in names:
+        async with network.client(name) as client:
+            await client.submit({"items": ([0, 1], kind(np.array([[most] * WIDTH, [-most] * WIDTH])))})
+    outcome = await network.finish_round()
+    expected = len(names) * int(most * (1 if kind is RingIntegers else 2**16))
+    assert set(outcome.elements["items"][0].tolist()) == {expected}
+    assert set(outcome.elements["items"][1].tolist()) == {-expected}
 
 
 @pytest.mark.parametrize(
@@ -218,13 +217,12 @@ WIRE_FAULTS = {
 
 
 @pytest.mark.parametrize("case", WIRE_FAULTS)
-async def test_a_malformed_request_ends_for_its_sender_alone(case, autojump_clock):
+async def test_a_malformed_request_ends_for_its_sender_alone(case, autojump_clock, network):
     fault, pattern = WIRE_FAULTS[case]
-    async with simulate(TASK, model(), seed=8) as network:
-        async with meddled(network.client("mallory"), outgoing=fault) as mallory:
-            with pytest.raises(RequestDeniedError, match=pattern):
-                await take_part(mallory)
-        await honest_round(network)
+    async with meddled(network.client("mallory"), outgoing=fault) as mallory:
+        with pytest.raises(RequestDeniedError, match=pattern):
+            await take_part(mallory)
+    await honest_round(network)
 
 
 @pytest.mark.parametrize(
@@ -322,13 +320,12 @@ OTHER_TASKS = {
 
 
 @pytest.mark.parametrize("field", OTHER_TASKS)
-async def test_another_task_is_refused_by_field_and_both_values(field):
+async def test_another_task_is_refused_by_field_and_both_values(field, network):
     fields, pattern = OTHER_TASKS[field]
     task = msgspec.structs.replace(TASK, **fields)
-    async with simulate(TASK, model(), seed=14) as network:
-        with pytest.raises(MisuseError, match=f"S0 runs another task: .*{pattern}"):
-            await Client(replace(network.client("carol").setup, task=task)).run()
-        await honest_round(network)
+    with pytest.raises(MisuseError, match=f"S0 runs another task: .*{pattern}"):
+        await Client(replace(network.client("carol").setup, task=task)).run()
+    await honest_round(network)
 
 
 async def test_servers_with_unequal_models_both_end_with_the_digests(nursery):
@@ -360,7 +357,7 @@ async def test_servers_with_different_tasks_do_not_work_together(nursery):
 # ---- submitting twice
 
 
-async def test_the_same_submission_again_gets_the_same_receipts():
+async def test_the_same_submission_again_gets_the_same_receipts(network):
     sent: dict[str, bytes] = {}
 
     async def keep(address, message, data):
@@ -368,17 +365,16 @@ async def test_the_same_submission_again_gets_the_same_receipts():
             sent[address] = data
         return data
 
-    async with simulate(TASK, model(), seed=15) as network:
-        async with meddled(network.client("carol"), outgoing=keep) as carol:
-            await carol.retrieve({"items": Basket("carol").rows})
-            receipt = await carol.submit(Basket("carol").update)
-            for server in (0, 1):
-                async with connected(carol, server) as channel:
-                    await channel.send(sent[f"S{server}"])
-                    again = decode(await channel.receive(10**6), FromServer, f"S{server}").message
-                    assert isinstance(again, Receipt)
-                    assert (again.digest, again.signature) == (receipt.digest, receipt.signatures[server])
-        await honest_round(network, "carol")
+    async with meddled(network.client("carol"), outgoing=keep) as carol:
+        await carol.retrieve({"items": Basket("carol").rows})
+        receipt = await carol.submit(Basket("carol").update)
+        for server in (0, 1):
+            async with connected(carol, server) as channel:
+                await channel.send(sent[f"S{server}"])
+                again = decode(await channel.receive(10**6), FromServer, f"S{server}").message
+                assert isinstance(again, Receipt)
+                assert (again.digest, again.signature) == (receipt.digest, receipt.signatures[server])
+    await honest_round(network, "carol")
 
 
 async def test_another_submission_of_one_client_is_a_conflict_and_the_first_one_counts(network):

@@ -62,19 +62,18 @@ async def test_a_submission_whose_patience_was_over_is_resumed(autojump_clock):
         assert (await carol.outcome()).counted
 
 
-async def test_an_outcome_that_cannot_be_stored_leaves_the_submission_in_doubt_until_it_can(autojump_clock):
+async def test_an_outcome_that_cannot_be_stored_leaves_the_submission_in_doubt_until_it_can(autojump_clock, network):
     disk = FailingStore()
-    async with simulate(TASK, model(), seed=1) as network:
-        carol = Client(replace(network.client("carol").setup, store=disk))
-        async with carol:
-            await take_part(carol)
-            await finish_with(network, "carol")
-            disk.error = DiskFullError("no room")
-            with pytest.raises(StorageError) as caught:
-                await carol.outcome()
-            assert caught.value.in_doubt == carol.undecided == 1
-            disk.error = None
-            assert (await carol.outcome()).counted
+    carol = Client(replace(network.client("carol").setup, store=disk))
+    async with carol:
+        await take_part(carol)
+        await finish_with(network, "carol")
+        disk.error = DiskFullError("no room")
+        with pytest.raises(StorageError) as caught:
+            await carol.outcome()
+        assert caught.value.in_doubt == carol.undecided == 1
+        disk.error = None
+        assert (await carol.outcome()).counted
 
 
 @pytest.mark.parametrize("missing", [0, 1])
@@ -185,15 +184,14 @@ async def test_a_cancelled_retrieval_of_a_round_that_is_gone_is_followed_by_one_
         await finish_with(network, "carol")
 
 
-async def test_failed_retrievals_have_a_number_each_and_eight_are_the_most(autojump_clock):
+async def test_failed_retrievals_have_a_number_each_and_eight_are_the_most(autojump_clock, network):
     lose, _ = away_from(Retrieve, "S0", "S1")
-    async with simulate(TASK, model(), seed=1) as network:
-        setup = replace(network.client("carol").setup, patience=0)
-        async with meddled(Client(setup), outgoing=lose) as carol:
-            for _ in range(8):
-                with pytest.raises(ConnectionLostError):
-                    await carol.retrieve({"items": [1]})
-            with pytest.raises(MisuseError, match="8 retrievals in one round are the most"):
+    setup = replace(network.client("carol").setup, patience=0)
+    async with meddled(Client(setup), outgoing=lose) as carol:
+        for _ in range(8):
+            with pytest.raises(ConnectionLostError):
                 await carol.retrieve({"items": [1]})
-            await take_part(carol, retrieves=False)
-        await finish_with(network, "carol")
+        with pytest.raises(MisuseError, match="8 retrievals in one round are the most"):
+            await carol.retrieve({"items": [1]})
+        await take_part(carol, retrieves=False)
+    await finish_with(network, "carol")

@@ -234,15 +234,14 @@ async def test_patience_is_the_caller_s_to_choose(patience, autojump_clock, netw
     assert (len(times) == 1) == (patience == 0)
 
 
-async def test_endless_patience_ends_with_the_caller_s(autojump_clock):
+async def test_endless_patience_ends_with_the_caller_s(autojump_clock, network):
     lose, times = away_from(Submit)
-    async with simulate(TASK, model(), seed=1) as network:
-        setup = replace(network.client("carol").setup, patience=float("inf"))
-        async with meddled(Client(setup), outgoing=lose) as carol:
-            with trio.move_on_after(500) as scope:
-                await take_part(carol)
-            assert scope.cancelled_caught
-            assert carol.pending == 1
+    setup = replace(network.client("carol").setup, patience=float("inf"))
+    async with meddled(Client(setup), outgoing=lose) as carol:
+        with trio.move_on_after(500) as scope:
+            await take_part(carol)
+        assert scope.cancelled_caught
+        assert carol.pending == 1
     assert times[-1] > 490
 
 

@@ -4,8 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fsl_async.bin_count import bins_of_round
-from fsl_async.config import RoundConfig, ServerKeys, describe_model
+from fsl_async.config import describe_model
 from fsl_async.derivation import dense_digest
 from fsl_async.digests import DIGEST_BYTES
 from fsl_async.ring import Ring
@@ -17,7 +16,7 @@ from parties.server.clients.deposits import Deposit, Depositor, Wanted
 from parties.server.replies import RequestRefusedError
 from parties.storage.blobs.memory import MemoryBlobs
 from tests.support.hand_made import name_of, retrieval, submission
-from tests.support.machine_scenes import key
+from tests.support.machine_scenes import config_of
 from tests.support.shop import TASK, model
 
 CLIENT = "anna"
@@ -34,17 +33,7 @@ PACKED = Task(  # 99 trees, four rows to a leaf: the last byte of the selection 
 
 
 def config_for(task, arrays=None):
-    arrays = arrays or model()
-    return RoundConfig(
-        task=task,
-        number=1,
-        session=1,
-        hash_seed=key(1),
-        toss=(key(2), key(3)),
-        servers=(ServerKeys(key(4), key(5)), ServerKeys(key(6), key(7))),
-        model=describe_model(task, {block.name: arrays[block.name] for block in task.blocks}),
-        bins=bins_of_round(task, (), ()),
-    )
+    return config_of(1, task=task, model=describe_model(task, arrays or model()))
 
 
 @pytest.fixture
@@ -119,24 +108,26 @@ async def test_another_part_than_was_announced_is_named_and_not_put(config):
     assert await blobs.names("") == []
 
 
+async def is_refused(config, message, came, why):
+    """Bulk that is not taken, and of which nothing is put."""
+    blobs, depositor = desk()
+    with pytest.raises(RequestRefusedError, match=why):
+        await depositor.take(Wanted.of(config, CLIENT, message, message.seed), memoryview(came))
+    assert await blobs.names("") == []
+
+
 @pytest.mark.parametrize("cut", [0, 1, -1])
 async def test_another_size_is_refused_with_the_numbers(config, cut):
     message, bulk = of_carrier(config, submission(config, CLIENT))
-    came = bulk[:cut] if cut <= 0 else memoryview(bytes(bulk) + b"x")
-    blobs, depositor = desk()
-    with pytest.raises(RequestRefusedError, match=f"expected from you; {len(came)} came"):
-        await depositor.take(Wanted.of(config, CLIENT, message, message.seed), came)
-    assert await blobs.names("") == []
+    came = bytes(bulk[:cut]) if cut <= 0 else bytes(bulk) + b"x"
+    await is_refused(config, message, came, f"expected from you; {len(came)} came")
 
 
 async def test_a_dense_share_that_is_not_the_one_announced_is_refused(config):
     message, bulk = of_carrier(config, submission(config, CLIENT))
-    other = memoryview(bytearray(bulk))
+    other = bytearray(bulk)
     other[-1] ^= 1
-    blobs, depositor = desk()
-    with pytest.raises(RequestRefusedError, match="dense share does not match"):
-        await depositor.take(Wanted.of(config, CLIENT, message, message.seed), other)
-    assert await blobs.names("") == []
+    await is_refused(config, message, other, "dense share does not match")
 
 
 async def test_padding_that_is_not_zero_is_refused():
@@ -144,12 +135,9 @@ async def test_padding_that_is_not_zero_is_refused():
     layout = Layout.retrieval(config.shape)
     message, bulk = of_carrier(config, retrieval(config, CLIENT, 1))
     packed = next(piece.stop for piece in layout.pieces if piece.kind == "select") - 1
-    other = memoryview(bytearray(bulk))
+    other = bytearray(bulk)
     other[packed] |= 0x80
-    blobs, depositor = desk()
-    with pytest.raises(RequestRefusedError, match="padding behind the bits of its select must be zero"):
-        await depositor.take(Wanted.of(config, CLIENT, message, message.seed), other)
-    assert await blobs.names("") == []
+    await is_refused(config, message, other, "padding behind the bits of its select must be zero")
 
 
 async def test_a_bound_s_digest_that_the_round_does_not_imply_is_refused_before_any_bulk(config):

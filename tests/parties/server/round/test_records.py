@@ -7,8 +7,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from fsl_async.bin_count import bins_of_round
-from fsl_async.config import RoundConfig, ServerKeys, describe_model
+from fsl_async.config import describe_model
 from fsl_async.derivation import dense_digest, public_digest, tree_digest
 from fsl_async.errors import StorageError
 from fsl_async.wire.public_part import Layout, Trees
@@ -17,19 +16,10 @@ from parties.server.round.records import RoundRecords
 from parties.server.storage import HELD_BYTES
 from parties.server.store_layout import RequestKey, dense_name, part_name
 from parties.storage.store import Change, MemoryStore
-from tests.support.machine_scenes import key
+from tests.support.machine_scenes import config_of, key
 from tests.support.shop import TASK, model
 
-CONFIG = RoundConfig(
-    task=TASK,
-    number=1,
-    session=1,
-    hash_seed=key(1),
-    toss=(key(2), key(3)),
-    servers=(ServerKeys(key(4), key(5)), ServerKeys(key(6), key(7))),
-    model=describe_model(TASK, model()),
-    bins=bins_of_round(TASK, (), ()),
-)
+CONFIG = config_of(1, task=TASK, model=describe_model(TASK, model()))
 LAYOUT = Layout.submission(CONFIG.shape, Trees.OWN)
 SIZE = LAYOUT.size
 NUMBERS = {"anna": 1, "ben": 2, "carol": 3}
