@@ -36,8 +36,7 @@ async def test_a_client_that_is_not_drawn_for_very_long_waits_on() -> None:
             return Announced(0, config, drawn=False), Announced(1, config, drawn=False)
 
         async with trio.open_nursery() as nursery:
-            for name in ("ada", "bob", "eve"):
-                nursery.start_soon(Crowd(net).take_part, name)
+            Crowd(net).start(nursery, "ada", "bob", "eve")
             await net.draw()
             announced.append(net.servers[0].running.config)
             await net.finish_round()

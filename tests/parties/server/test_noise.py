@@ -13,11 +13,10 @@ from fsl_async.privacy.threshold import kept_rows
 from fsl_async.protocols.ending import CloseRound
 from fsl_async.wire.messages import Commitment, Share
 from fsl_async.wire.pieces import Span
-from parties import MemoryStore, Network, SumRefusedError, simulate
+from parties import Network, SumRefusedError, simulate
 from parties.client.client import Client
 from parties.events import PrivacyCharged, Warned
 from parties.schedule import Schedule
-from parties.server.ledger import PrivacyLedger
 from parties.server.round.computation import Noise
 from parties.server.round.shares import ShareRecords
 from parties.simulation.network import SERVERS
@@ -250,25 +249,6 @@ async def test_a_spent_budget_opens_no_further_round(autojump_clock: trio.abc.Cl
         warned = [event for _, who, event in lived.events if isinstance(event, Warned) and who == name]
         assert {event.about for event in warned} == {"privacy"}
         assert all(3 not in settled for settled in lived.settled)
-
-
-async def test_a_ledger_reads_back_what_it_has_charged() -> None:
-    store, made = MemoryStore(), task()
-    ledger = PrivacyLedger(made, store)
-    changes = ledger.changes(7, b"id")
-    await store.commit(*changes)
-    assert ledger.rounds == 0, "it is charged once it is stored"
-    ledger.adopt(7)
-    ledger.adopt(7)
-    assert ledger.changes(7, b"id") == []
-    again = PrivacyLedger(made, store)
-    await again.restore()
-    assert (ledger.rounds, again.rounds) == (1, 1)
-    await again.charge_forgotten(8)
-    await again.charge_forgotten(8)
-    assert again.rounds == 2
-    assert "round 9 is not opened" in again.refusal(9)
-    assert PrivacyLedger(task(privacy=None, bound=None), store).refusal(9) == ""
 
 
 # ---- with contributors

@@ -69,13 +69,16 @@ class Crowd:
             await client.submit({"items": ([1], [[1]]), "head": [1, 1]})
             self.counted[name] = (await client.outcome()).number
 
+    def start(self, nursery: trio.Nursery, *names: str) -> None:
+        for name in names:
+            nursery.start_soon(self.take_part, name)
+
 
 async def test_half_of_those_that_ask_take_part_and_the_others_are_told(seed: int) -> None:
     async with simulate(task(), model(), seed) as net:
         crowd = Crowd(net)
         async with trio.open_nursery() as nursery:
-            for name in NAMES:
-                nursery.start_soon(crowd.take_part, name)
+            crowd.start(nursery, *NAMES)
             outcome = await net.finish_round()
         assert outcome.clients == tuple(sorted(crowd.counted))
         assert len(outcome.clients) == len(crowd.missed) == 4
@@ -91,8 +94,7 @@ async def test_a_client_that_waits_takes_part_in_a_later_round(seed: int) -> Non
     async with simulate(task(), model(), seed) as net:
         crowd = Crowd(net, wait=True)
         async with trio.open_nursery() as nursery:
-            for name in NAMES[:6]:
-                nursery.start_soon(crowd.take_part, name)
+            crowd.start(nursery, *NAMES[:6])
             first = await net.finish_round()
             second = await net.finish_round()
             nursery.cancel_scope.cancel()
@@ -127,8 +129,7 @@ async def test_where_as_many_ask_as_are_drawn_all_of_them_take_part(sample: floa
     async with simulate(task(sample=sample), model(), seed) as net:
         crowd = Crowd(net)
         async with trio.open_nursery() as nursery:
-            for name in NAMES[:4]:
-                nursery.start_soon(crowd.take_part, name)
+            crowd.start(nursery, *NAMES[:4])
             assert (await net.finish_round()).clients == NAMES[:4]
 
 
@@ -216,8 +217,7 @@ async def test_servers_that_contradict_each_other_about_a_client_are_named(seed:
                 errors.append(e.value)
 
         nursery.start_soon(lied_to)
-        for name in NAMES[:5]:
-            nursery.start_soon(crowd.take_part, name)
+        crowd.start(nursery, *NAMES[:5])
         await net.draw()
         await trio.testing.wait_all_tasks_blocked()
         assert len(errors) == 1
@@ -406,8 +406,7 @@ async def test_a_server_whose_store_is_a_copy_lists_nobody_and_gives_the_round_u
 
 async def test_what_the_peer_says_of_a_client_that_was_not_drawn_is_a_violation(seed: int) -> None:
     async with simulate(task(sample=2), model(), seed) as net, trio.open_nursery() as nursery:
-        for name in NAMES[:5]:
-            nursery.start_soon(Crowd(net, wait=True).take_part, name)
+        Crowd(net, wait=True).start(nursery, *NAMES[:5])
         await net.draw()
         run = net.servers[0].running
         assert run is not None
