@@ -62,8 +62,7 @@ async def test_simulated_and_live_parties_never_mix(lab):
 
 async def test_another_version_is_named_on_both_sides(lab):
     await lab.serve()
-    stream = await lab.transport.connect(lab.address)
-    async with stream:
+    async with await lab.transport.connect(lab.address) as stream:
         await stream.send_all(MAGIC + bytes([0, 9, Role.CLIENT, Kind.LIVE]))
         assert (await stream.receive_some(8))[:6] == MAGIC + bytes([0, PROTOCOL_VERSION])
     (seen,) = await observed(lab, 1)
@@ -73,8 +72,7 @@ async def test_another_version_is_named_on_both_sides(lab):
 
 async def test_a_server_names_a_role_that_does_not_fit(lab):
     await lab.serve()
-    stream = await lab.transport.connect(lab.address)
-    async with stream:
+    async with await lab.transport.connect(lab.address) as stream:
         await stream.send_all(MAGIC + bytes([0, PROTOCOL_VERSION, Role.SERVER_0, Kind.LIVE]))
         (seen,) = await observed(lab, 1)
     assert isinstance(seen, RoleMismatchError)
@@ -129,8 +127,7 @@ async def test_a_client_may_break_off_over_the_servers_payload(lab):
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", bytes(100), b"FSLA1234", MAGIC[::-1] * 1_000])
 async def test_garbage_is_turned_away_in_silence(lab, garbage):
     await lab.serve()
-    stream = await lab.transport.connect(lab.address)
-    async with stream:
+    async with await lab.transport.connect(lab.address) as stream:
         await stream.send_all(garbage)
         with suppress(trio.BrokenResourceError):  # closing with bytes unread resets a TCP connection
             assert await stream.receive_some(1) == b""
@@ -159,8 +156,7 @@ async def test_an_http_server_is_named_at_once():
 
 async def test_a_client_that_says_nothing_is_dropped_after_the_deadline(lab, autojump_clock):
     await lab.serve()
-    stream = await lab.transport.connect(lab.address)
-    async with stream:
+    async with await lab.transport.connect(lab.address) as stream:
         started = trio.current_time()
         assert await stream.receive_some(1) == b""
         assert trio.current_time() - started == pytest.approx(10)

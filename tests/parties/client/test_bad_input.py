@@ -261,8 +261,7 @@ async def test_random_bytes_at_the_port_disturb_nobody(shop, length):
     draw = random.Random(length)
     for server in (0, 1):
         for prefix in (b"", MAGIC, MAGIC + b"\0\2\1\1"):
-            stream = await shop.transports[server].connect(shop.addresses[server])
-            async with stream:
+            async with await shop.transports[server].connect(shop.addresses[server]) as stream:
                 await send_quietly(stream, prefix + draw.randbytes(length))
     await honest_round(shop)
     assert shop.failures == []

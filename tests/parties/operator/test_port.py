@@ -21,8 +21,7 @@ from transport import UnreachableError
 
 async def fetch(address: str, path: str = "/healthz") -> bytes:
     host, _, port = address.rpartition(":")
-    stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
-    async with stream:
+    async with await trio.open_tcp_stream(host.strip("[]"), int(port)) as stream:
         await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
         return await everything(stream)
 

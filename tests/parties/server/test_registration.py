@@ -28,7 +28,7 @@ from parties.settings.writing import write_deployment
 from parties.storage.store import MemoryStore
 from tests.parties.server.test_admission import HOSTILE, OTHER_TOKEN, TOKEN, TOKENS, tokens
 from tests.support.hand_made import added_by, ask, connected, reply, submission
-from tests.support.shop import TASK, Shop, all_take_part, assert_exact, model, plain_sum, take_part
+from tests.support.shop import TASK, Shop, all_take_part, assert_exact, honest_round, model, plain_sum, take_part
 from transport import ChannelClosedError, RefusedError, Role
 
 # ---- two servers
@@ -136,10 +136,7 @@ async def test_a_client_on_one_list_only_cannot_take_part_and_stops_nobody(gates
         await eve.run()
     async with connected(eve, 0) as channel:  # not honest any more: all that S0 can be made to do with her
         assert isinstance(await ask(channel, submission(config, name), 0), Receipt)
-        async with shop.client("anna") as anna, shop.client("ben") as ben:
-            await all_take_part(anna, ben)
-        outcome = await shop.finish_round()
-    assert_exact(outcome, "anna", "ben")
+        outcome = await honest_round(shop)
     assert outcome.excluded == {name: "only_s0"}
     assert f"forwards for '{name}', who is not known here" in caplog.text
     assert shop.failures == []
