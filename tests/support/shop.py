@@ -175,6 +175,18 @@ async def pass_on(address: str, message: Message, data: bytes) -> bytes | None:
     return data
 
 
+def with_fields(kind: Any, **fields: Any) -> Hook:
+    """Changes fields of one kind of message."""
+
+    async def change(address: str, message: Message, data: bytes) -> bytes:
+        if not isinstance(message, kind):
+            return data
+        bulk = decode(data, FromClient | FromPeer | FromServer, "the test").bulk
+        return b"".join(encode(msgspec.structs.replace(message, **fields), bulk))
+
+    return change
+
+
 def forging(network: Network, lie: Callable[[Statement], dict[str, Any]], *liars: str, others: Hook = pass_on) -> Hook:
     """These servers state and sign what is not so of carol's outcome; all else goes through `others`."""
 

@@ -32,6 +32,7 @@ from tests.support.shop import (
     meddled,
     model,
     take_part,
+    with_fields,
 )
 from transport import (
     ChannelClosedError,
@@ -174,18 +175,6 @@ def with_bytes(change):
     return hook
 
 
-def with_field(kind, **fields):
-    """A hook that changes fields of one kind of message."""
-
-    async def hook(address, message, data):
-        if not isinstance(message, kind):
-            return data
-        bulk = decode(data, FromClient, "the test").bulk
-        return b"".join(encode(msgspec.structs.replace(message, **fields), bulk))
-
-    return hook
-
-
 def flipped(data: bytes) -> bytes:
     return data[:-1] + bytes([data[-1] ^ 1])
 
@@ -207,12 +196,12 @@ WIRE_FAULTS = {
         with_bytes(lambda data: b"\xc6\0\2\0\0" + bytes(2 * CONTROL_LIMIT)),
         "no request of this task has 131,077 bytes",
     ),
-    "seed of another client": (with_field(Retrieve | Submit, seed=bytes(16)), "master seed"),
-    "seed of no length": (with_field(Retrieve | Submit, seed=b""), "length >= 16"),
-    "another digest": (with_field(Retrieve | Submit, public_digest=bytes(32)), "you announced"),
-    "query out of range": (with_field(Retrieve, query=9), "numbered from 1 to 8, not 9"),
-    "a digest of a proof where there is no bound": (with_field(Submit, bound_digest=bytes(32)), "the bound's proof"),
-    "query unknown": (with_field(Submit, query=7), "retrieval 7.* is unknown"),
+    "seed of another client": (with_fields(Retrieve | Submit, seed=bytes(16)), "master seed"),
+    "seed of no length": (with_fields(Retrieve | Submit, seed=b""), "length >= 16"),
+    "another digest": (with_fields(Retrieve | Submit, public_digest=bytes(32)), "you announced"),
+    "query out of range": (with_fields(Retrieve, query=9), "numbered from 1 to 8, not 9"),
+    "a digest of a proof where there is no bound": (with_fields(Submit, bound_digest=bytes(32)), "the bound's proof"),
+    "query unknown": (with_fields(Submit, query=7), "retrieval 7.* is unknown"),
 }  # fmt: skip
 
 
@@ -231,7 +220,7 @@ async def test_a_malformed_request_ends_for_its_sender_alone(case, autojump_cloc
     ids=["none", "another"],
 )
 async def test_a_hint_announces_its_part_as_a_submission_does(announced, says, autojump_clock):
-    fixed, hook = msgspec.structs.replace(TASK, selection="fixed"), with_field(Hint, public_digest=announced)
+    fixed, hook = msgspec.structs.replace(TASK, selection="fixed"), with_fields(Hint, public_digest=announced)
     async with (
         simulate(fixed, model(), seed=8) as network,
         meddled(network.client("mallory"), outgoing=hook) as mallory,
@@ -243,7 +232,7 @@ async def test_a_hint_announces_its_part_as_a_submission_does(announced, says, a
 
 
 async def test_a_request_for_another_round_is_refused_as_closed(network):
-    hook = with_field(Retrieve | Submit, round_id=bytes(32))
+    hook = with_fields(Retrieve | Submit, round_id=bytes(32))
     async with meddled(network.client("mallory"), outgoing=hook) as mallory:
         with pytest.raises(FslError, match="the round of this request is not open"):
             await take_part(mallory)

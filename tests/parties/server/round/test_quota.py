@@ -11,12 +11,11 @@ import trio
 import trio.testing
 
 from fsl_async.errors import ChannelError, PeerViolationError, leaves
-from fsl_async.wire.codec import decode, encode
-from fsl_async.wire.messages import Answer, Block, Download, Forward, FromPeer, Receipt, Refused
+from fsl_async.wire.messages import Answer, Block, Download, Forward, Receipt, Refused
 from parties.server.replies import AbuseError, RequestRefusedError
 from parties.server.round.places import LIMITS, REFUSALS_BORNE, Counted, RoundQuota
 from tests.support.hand_made import Request, added_by, ask, connected, post, reply, retrieval, submission
-from tests.support.shop import Shop, all_take_part, plain_sum
+from tests.support.shop import Shop, all_take_part, plain_sum, with_fields
 from transport import ChannelClosedError, Limits, RefusedError
 
 
@@ -286,14 +285,7 @@ async def test_a_fifth_connection_with_one_key_is_refused_with_the_number(nurser
 @pytest.mark.parametrize("query", [0, 9, 2**40])
 async def test_a_forward_beyond_the_numbers_is_a_violation(nursery, query, autojump_clock):
     """Else the peer could make a server keep any number of parts for one client."""
-
-    async def renumber(address, message, data):
-        if not isinstance(message, Forward):
-            return data
-        bulk = decode(data, FromPeer, "the test").bulk
-        return b"".join(encode(msgspec.structs.replace(message, query=query), bulk))
-
-    shop = await Shop.meddled(nursery, outgoing=renumber).open()
+    shop = await Shop.meddled(nursery, outgoing=with_fields(Forward, query=query)).open()
     config = (await shop.servers[0].next_round(0)).config
     name = next(f"anna {number}" for number in range(100) if config.carrier(f"anna {number}") == 1)
     await shop.servers[1].next_round(0)

@@ -29,7 +29,7 @@ from parties.testing.faults import AtTransition, Crash, SlowDisk
 from parties.testing.world import world
 from tests.support.cases import one_in
 from tests.support.machine_scenes import sampling_terms
-from tests.support.shop import meddled
+from tests.support.shop import meddled, with_fields
 
 NAMES = tuple(f"client {number}" for number in range(8))
 COVER = {"items": [1, 2]}
@@ -176,12 +176,7 @@ async def test_sessions_and_unions_survive_that_a_client_is_not_drawn(changes: d
 
 async def test_a_client_that_was_not_drawn_is_refused(seed: int) -> None:
     """It does not listen to what both servers say, and is no better off."""
-
-    async def deaf(address: str, message: Message, data: bytes) -> bytes:
-        if isinstance(message, Opened):
-            return b"".join(encode(msgspec.structs.replace(message, drawn=True)))
-        return data
-
+    deaf = with_fields(Opened, drawn=True)
     async with simulate(task(sample=2), model(), seed) as net, trio.open_nursery() as nursery:
         refused: list[str] = []
 
@@ -225,11 +220,7 @@ async def test_servers_that_contradict_each_other_about_a_client_are_named(seed:
 
 
 async def test_a_server_that_says_not_drawn_in_a_round_for_everybody_is_a_violation(seed: int) -> None:
-    async def lie(address: str, message: Message, data: bytes) -> bytes:
-        if isinstance(message, Opened):
-            return b"".join(encode(msgspec.structs.replace(message, drawn=False)))
-        return data
-
+    lie = with_fields(Opened, drawn=False)
     async with simulate(task(sample=None), model(), seed) as net, meddled(net.client("anna"), incoming=lie) as anna:
         with pytest.raises(PeerViolationError, match="not drawn, but rounds of this task are for every client"):
             await anna.retrieve(COVER)
