@@ -252,11 +252,15 @@ class Network:
             reached: tells whether it is.
             what: what is waited for, for people.
         """
-        remind = self._reminder(what)
+        remind, looks = self._reminder(what), 2
         await wait_all_tasks_blocked()
-        while not reached() and self._somebody_may_act():
-            remind()
-            await trio.sleep(SHORTLY)
+        while not reached() and looks:
+            if self._somebody_may_act():
+                looks = 2
+                remind()
+                await trio.sleep(SHORTLY)
+            else:
+                looks -= 1  # a call may have come since all was quiet: it takes its steps before the second look
             await wait_all_tasks_blocked()
 
     def _gathered(self) -> Callable[[], bool]:

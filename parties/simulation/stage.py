@@ -76,11 +76,11 @@ class Pausing(CallQueue[HostT]):
                 raise trio.RunFinishedError
             self._callers.note(call.caller)
             alone = not self._open
+            self._open.add(call)
             if alone:
                 self._next.put(call)
-            self._open.add(call)
-        if not alone:
-            loop.run_sync_soon(self._take, call)
+            else:  # before anybody is told that its caller waits
+                loop.run_sync_soon(self._take, call)
 
     def close(self, loop: trio.lowlevel.TrioToken, end: Callable[[], None]) -> None:
         """See `CallQueue.close`."""

@@ -223,10 +223,13 @@ def test_who_was_drawn_and_trains_is_waited_for():
 def test_who_was_drawn_and_has_left_is_not_waited_for():
     def visit(name: str) -> None:
         with net.client(name) as client:
+            all_there.wait()
             client.retrieve({"items": [1]})
 
+    all_there = threading.Barrier(3)
     with simulate_blocking(DRAWN, model(), 1) as net, ThreadPoolExecutor(2) as pool:
         visits = [pool.submit(visit, name) for name in ("anna", "ben")]
+        all_there.wait()
         with pytest.raises(FslError, match="no clients are in with both servers"):
             net.finish_round()
         for ended in visits:
