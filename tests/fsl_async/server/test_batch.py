@@ -28,8 +28,6 @@ from fsl_async.wire.public_part import Trees
 from tests.support.machine_scenes import key
 from tests.support.rounds import Draw, Round, add
 
-POOL = ThreadPoolExecutor(4)
-
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,8 +37,9 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def in_threads(work: Sequence[Callable[[], None]]) -> None:
-    for done in [POOL.submit(job) for job in work]:
-        done.result()
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(job) for job in work]:
+            done.result()
 
 
 def backwards(work: Sequence[Callable[[], None]]) -> None:

@@ -25,7 +25,10 @@ DRAWN = msgspec.structs.replace(TASK, sample=2)
 
 
 @pytest.fixture(autouse=True)
-def no_thread_is_left():
+def no_thread_is_left(monkeypatch):
+    """None of a simulation; and the idle threads of other tests' pools are not taken for callers."""
+    living, before = threading.enumerate, {*threading.enumerate()} - {threading.current_thread()}
+    monkeypatch.setattr(threading, "enumerate", lambda: [thread for thread in living() if thread not in before])
     yield
     gc.collect()
     assert [thread for thread in threading.enumerate() if thread.name == "fsl-async simulation"] == []
