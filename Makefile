@@ -13,8 +13,8 @@ SOURCES := $(PACKAGES) tests examples docs
 
 SEEDS ?= 2000
 RUNS ?= 1000000
-# One more than there are processors: some tests wait for processes and clocks.
-WORKERS ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))
+# Two more than there are processors: some tests wait for processes, browsers and clocks.
+WORKERS ?= $(shell expr 2 + $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))
 SPREAD := -n $(WORKERS) --dist worksteal
 # Left out of test-fast: kernels on every instruction set, browsers, sockets that wait, and many rounds in one test.
 LONG := tests/fsl_async/kernels/% tests/fsl_async/costs/% $(addprefix tests/fsl_async/test_,bin_count.py end_to_end.py \
