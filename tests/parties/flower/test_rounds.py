@@ -74,8 +74,11 @@ def strategy(deployment, tmp_path):
 
 @pytest.fixture
 def servers(deployment):
+    """Both servers; what a test has submitted is in no round of the next test."""
     client = deployment.folder / "coordinator.toml"
-    return Servers.of(f"http://{deployment.port}", client, deployment.token, patience=30)
+    both = Servers.of(f"http://{deployment.port}", client, deployment.token, patience=30)
+    yield both
+    both.close(both.open_round())
 
 
 def plain(arrays):
@@ -176,7 +179,6 @@ def test_a_node_that_dies_after_its_submission_says_when_asked_again_what_it_wou
         patched.setattr("parties.flower.mod.metrics_reply", lambda *words: 1 / 0)
         assert answered(app, message, 2).has_error()
     assert dict(answered(app, message, 2).content["metrics"]) == {"train_loss": 2.0}
-    servers.close(servers.open_round())
 
 
 def test_a_message_about_a_round_that_is_over_changes_nothing(mod, servers):
@@ -228,7 +230,6 @@ def test_an_update_that_cannot_be_submitted_is_named_in_the_node_s_log_and_zeros
     assert not answered(app_of(mod, train), message_for(servers.open_round()), 0).has_error()
     (record,) = [each for each in caplog.records if each.name == "parties.client"]
     assert logged in str(record.exc_info[1])
-    servers.close(servers.open_round())
 
 
 def test_ids_that_do_not_fit_are_refused_at_the_node(deployment, servers, caplog):
