@@ -22,8 +22,9 @@ def made(tmp_path):
 
 
 def reached(made: Hosts, dialler: str, name: str, port: int, seconds: int = 100) -> bool:
-    """Whether a connection comes about in time."""
-    dial = f"timeout {seconds} bash -c 'exec 3<>/dev/tcp/{name}/{port} && echo reached' 2>/dev/null"
+    """Whether a connection comes about in time; a link that was just brought up may refuse the first dial."""
+    dialled = f"until (exec 3<>/dev/tcp/{name}/{port}); do sleep 0.1; done; echo reached"
+    dial = f"timeout {seconds} bash -c '{dialled}' 2>/dev/null"
     return made.shells[dialler].run(dial).output == "reached"
 
 
