@@ -4,7 +4,8 @@ PYTHON ?= python3
 # Bytecode is kept whatever the environment says: rewriting the tests' assertions takes most of the time to collect them.
 export PYTHONDONTWRITEBYTECODE =
 BIN := .venv/bin
-PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint constraints.txt
+INSTALL := pip --disable-pip-version-check --quiet install
+PIP := $(BIN)/$(INSTALL) --constraint constraints.txt
 PACKAGES := fsl_async transport parties
 # What `pip install --no-compile` leaves out, on all cores, without the packages' own tests and what we hardly load of them.
 SELDOM := /(tests?|setuptools|pkg_resources|debugpy|mpmath|moto/(?!core|s3/|moto_api|utilities)[a-z0-9_]+)/
@@ -82,8 +83,8 @@ FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_asyn
 # Flower's environment goes without constraints.txt: it requires older releases of what is pinned there.
 .venv-flower/ready: pyproject.toml
 	$(PYTHON) -m venv .venv-flower
-	-.venv-flower/bin/pip --disable-pip-version-check --quiet install --no-compile --constraint constraints.txt pip
-	.venv-flower/bin/pip --disable-pip-version-check --quiet install --editable .[server,flower] 'flwr[simulation]==1.41.0' torch==2.13.0 \
+	-.venv-flower/bin/$(INSTALL) --no-compile --constraint constraints.txt pip
+	.venv-flower/bin/$(INSTALL) --editable .[server,flower] 'flwr[simulation]==1.41.0' torch==2.13.0 \
 		pytest pytest-timeout pytest-trio pytest-xdist hypothesis
 	touch $@
 

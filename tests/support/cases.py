@@ -69,10 +69,7 @@ def one_in(count: int, *dimensions: Iterable[Any]) -> list[ParameterSet]:
     Where a dimension has `count` values or more, every combination of the other dimensions' values is in every run.
     """
     return [
-        pytest.param(
-            *(value for _, value in chosen),
-            marks=() if sum(place for place, _ in chosen) % count == 0 else pytest.mark.slow,
-        )
+        pytest.param(*(value for _, value in chosen), marks=_unless_in_turn(count, *(place for place, _ in chosen)))
         for chosen in product(*(list(enumerate(values)) for values in dimensions))
     ]
 
@@ -84,7 +81,7 @@ def sides(cases: Iterable[Any], servers: Sequence[Any] = (0, 1)) -> list[Paramet
             case,
             server,
             id=f"{getattr(case, 'name', case)}-by S{place}",
-            marks=() if (number + place) % 2 == 0 else pytest.mark.slow,
+            marks=_unless_in_turn(2, number, place),
         )
         for number, case in enumerate(cases)
         for place, server in enumerate(servers)
@@ -99,3 +96,8 @@ def peak_of(work: Callable[[], object]) -> int:
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def _unless_in_turn(count: int, *places: int) -> Sequence[pytest.MarkDecorator]:
+    """The mark of the slow tests, but for one in so many combinations."""
+    return () if sum(places) % count == 0 else (pytest.mark.slow,)

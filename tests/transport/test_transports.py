@@ -18,7 +18,7 @@ from transport import (
 )
 from transport.records import BODY_SIZE, RecordType, wire_size
 from transport.testing import CASES
-from transport.testing.case import ALICE, LARGE, SERVER, echo
+from transport.testing.case import ALICE, LARGE, SERVER
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -29,17 +29,7 @@ def test_a_transport_does_what_every_one_must(place, case, tmp_path):
 
 
 async def test_both_ends_know_each_other(lab):
-    met = []
-
-    async def remember(channel):
-        met.append(channel)
-        await echo(channel)
-
-    await lab.serve(remember)
-    async with await lab.dial(payload=b"alice") as channel:
-        await channel.send(b"")
-        await channel.receive(0)
-        (far,) = met
+    async with lab.both_ends(b"alice") as (channel, far):
         assert channel.peer_key == SERVER.public
         assert far.peer_key == ALICE.public
         assert channel.handshake_hash == far.handshake_hash

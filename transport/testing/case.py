@@ -8,8 +8,8 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import ModuleType
@@ -97,6 +97,22 @@ class Lab:
         """Open a channel to the server, whose key is the one that is given."""
         settings = HandshakeSettings(keys.private, Role.CLIENT, Kind.LIVE, os.urandom)
         return await self.transport.dial(self.address, server, replace(settings, **changes))
+
+    @asynccontextmanager
+    async def both_ends(self, payload: bytes) -> AsyncIterator[tuple[Channel, Channel]]:
+        """A client's channel to a server that sends everything back, and the server's end of it."""
+        met: list[Channel] = []
+
+        async def remember(channel: Channel) -> None:
+            met.append(channel)
+            await echo(channel)
+
+        await self.serve(remember)
+        async with await self.dial(payload=payload) as channel:
+            await channel.send(b"")
+            await channel.receive(0)
+            (far,) = met
+            yield channel, far
 
     async def seen(self, count: int) -> list[tuple[str, FslError]]:
         """The failures, once there are so many."""

@@ -31,7 +31,6 @@ from transport.testing.case import (
     UNLIMITED,
     ConformanceError,
     Lab,
-    echo,
     expect,
     require,
     sleep,
@@ -48,17 +47,7 @@ AT_ONCE = 50
 
 async def both_ends_know_each_other(lab: Lab) -> None:
     """The listener's handler and the dialling side have one channel, each with the other's key and payload."""
-    met: list[Channel] = []
-
-    async def remember(channel: Channel) -> None:
-        met.append(channel)
-        await echo(channel)
-
-    await lab.serve(remember)
-    async with await lab.dial(payload=b"alice") as channel:
-        await channel.send(b"")
-        await channel.receive(0)
-        (far,) = met
+    async with lab.both_ends(b"alice") as (channel, far):
         require((channel.peer_key, far.peer_key) == (SERVER.public, ALICE.public), "an end has another peer's key")
         require(channel.handshake_hash == far.handshake_hash, "the two ends are not of one handshake")
         require(channel.introduction.peer_payload == b"this is S0", "the server's payload was not delivered")

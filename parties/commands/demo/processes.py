@@ -219,10 +219,6 @@ def _say(figures: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-if __name__ == "__main__":
-    trio.run(partial(_client, Path(sys.argv[1]), *map(int, sys.argv[2:])))
-
-
 def write_cluster(folder: Path) -> str:
     """Write certificates, and return a server's table [compute] that names them.
 
@@ -241,3 +237,7 @@ def write_cluster(folder: Path) -> str:
         f'[compute]\nengine = "dask"\nscheduler = "tls://{free_addresses(1)[0]}"\n'
         'ca = "compute.pem"\ncertificate = "compute.pem"\nkey = "compute.key"\n'
     )
+
+
+if __name__ == "__main__":
+    trio.run(partial(_client, Path(sys.argv[1]), *map(int, sys.argv[2:])))

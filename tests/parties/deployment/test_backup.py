@@ -57,10 +57,11 @@ def lived(deployed, folder) -> Callable[[Callable[[Path], Awaitable[None]]], Non
 
     def live(life: Callable[[Path], Awaitable[None]]) -> None:
         kept = deployed.parent / life.__name__
-        if not kept.exists():
+        if kept.exists():
+            shutil.copytree(kept, folder, dirs_exist_ok=True)
+        else:
             trio.run(life, folder)
             shutil.copytree(folder, kept)
-        shutil.copytree(kept, folder, dirs_exist_ok=True)
 
     return live
 
