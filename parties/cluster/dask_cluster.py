@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 import trio
-from distributed import Client, Future, Security
+from distributed import Client, Future, KilledWorker, Security
 from distributed.worker import get_worker
 
 from parties.cluster.cluster import Cluster, ClusterAwayError, Members, Reply, WorkerLostError
@@ -133,6 +133,8 @@ class DaskCluster(Cluster):
         fetch = partial(client.gather, [future], errors="raise", direct=True)
         try:
             ended += await trio.to_thread.run_sync(fetch, limiter=self._limiter, abandon_on_cancel=True)
+        except KilledWorker:
+            ended.append(WorkerLostError("it has ended"))
         except Exception as error:
             ended.append(WorkerLostError(f"{type(error).__name__}: {error}"))
         scope.cancel()

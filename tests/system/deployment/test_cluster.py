@@ -21,6 +21,9 @@ pytest.importorskip("distributed", reason="the extra `dask` is not installed")
 
 CLIENTS = ("alice", "bob")
 
+LOST = r"worker fsl-\S+ (is gone|has failed)"
+"""What a server logs of a worker that has ended: that it is gone, or that it has failed if a call was on its way."""
+
 CONFINED = (
     "import ctypes, os, sys; refused = ctypes.CDLL(None).prctl(65, 1, 0, 0, 0);"  # PR_SET_MDWE
     "sys.exit(77) if refused else os.execv(sys.argv[1], sys.argv[1:])"
@@ -106,7 +109,7 @@ def test_workers_that_are_killed_and_started_again_lose_nothing(site):
     assert site.submit("alice").code == 0
     site.stop(first, signal.SIGKILL)
     site.stop(second, signal.SIGKILL)
-    site.until("s1", r"worker fsl-\S+ is gone", times=2)
+    site.until("s1", LOST, times=2)
     assert site.submit("bob").code == 0
     site.start(first, "s1", "worker", "s1.toml")
     assert_sum(site, *CLIENTS)
@@ -136,7 +139,7 @@ def test_a_worker_that_is_stopped_and_goes_on_changes_nothing(site):
     for client in CLIENTS:
         assert site.submit(client).code == 0
     assert_sum(site, *CLIENTS)
-    site.until("s0", r"fsl-\S+ (is gone|has failed)")
+    site.until("s0", LOST)
     site.running[first].send_signal(signal.SIGCONT)
     assert site.ended(first) == 4, "the scheduler has let it go, and it ends"
     assert site.stop("s0") == 0
