@@ -69,8 +69,8 @@ def of_this_machine(
     write:
         With `all`: the folder to write a README.md with all figures into, and plots.
     only:
-        With `server`: this figure alone; may be given several times. Without it, all but `large`, which takes memory
-        of many gigabytes, and `submission`.
+        With `server`: this figure alone; may be given several times. Without it, all but `large` and `budget`, which
+        take memory of many gigabytes, `rounds`, which takes minutes, and `submission`.
     beside:
         With `--only submission`: the Python of another version of this software, which takes turns with this one.
     targets:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from fsl_async.costs.scaling import ANOTHER_MACHINE
 from parties.commands.bench.deployed import Deployed, RoundTaken, Size, take_rounds
 from parties.commands.bench.machine import Spent
 from tests.bench.__main__ import app
-from tests.bench.server import adding, figures, parts, submission
-from tests.bench.server.figures import FIGURES
+from tests.bench.server import adding, figures, parts, rounds, submission
+from tests.bench.server.figures import ASKED_FOR, FIGURES
 
 FEW = Size("few", 512, 4, 6)
 MORE = Size("more", 4096, 64, 4)
@@ -68,7 +69,7 @@ def test_processes_are_measured_thread_by_thread() -> None:
     assert taken.until(1).total == pytest.approx(sum(spent[1].total for spent in taken.spent) / 2)
     assert 0 < taken.receipts <= taken.outcome
     assert taken.ending > 0
-    assert all(most >= before > 10**7 for most, before in taken.memory)
+    assert all(10**7 < before <= until <= most for before, until, most in taken.memory)
 
 
 def test_a_client_s_share_has_no_part_of_the_round_s_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +106,26 @@ def test_two_versions_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+def test_rounds_are_compared_with_their_evaluation_and_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SIZES": ((FEW, 3),), "TURNS": 1, "calibrated": lambda progress: ANOTHER_MACHINE}.items():
+        monkeypatch.setattr(rounds, name, value)
+    (result,) = rounds.whole_rounds()
+    assert result.bound is not None
+    (target,) = result.targets
+    predicted = result.parameters["predicted_seconds"]
+    assert target.figure == pytest.approx(abs(predicted / result.seconds.median - 1))
+
+
+@pytest.mark.slow
+def test_the_memory_of_large_submissions_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WEIGHTS": 5_000, "WAYS": {"one after the other": 1}}.items():
+        monkeypatch.setattr(rounds, name, value)
+    (result,) = rounds.budget()
+    assert result.targets[0].met == (result.rate <= result.targets[0].limit)
+    assert len(result.parameters["memory_bytes"]) == 2
+
+
+@pytest.mark.slow
 def test_this_version_measures_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submission, "CLIENTS", 3)
     assert all(seconds > 0 for seconds in submission._taken(Path(sys.executable), FEW.rows, FEW.select))
@@ -124,7 +145,7 @@ def test_the_large_one_runs_only_if_it_is_named_and_warns(
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("server", "--only", "nothing"), f"one of {', '.join(FIGURES)}, large, submission expected, got 'nothing'"),
+        (("server", "--only", "nothing"), f"one of {', '.join([*FIGURES, *ASKED_FOR])} expected, got 'nothing'"),
         (("server", "--only", "crowd", "--beside", "python"), "--beside: expected with --only submission"),
         (("round", "--beside", "python"), "--beside: expected with server, not with round"),
         (("server", "--rows", 3), "its sizes are fixed"),

@@ -59,6 +59,7 @@ class Deployed:
         clients: how many take part.
         threads: of each server's lane; 0: as many as there are processors.
         rounds: how many are run; the last one is measured.
+        together: so many clients connect and submit at a time; more in one process would only wait for each other.
         retrieves: whether each client retrieves the rows of its update first.
     """
 
@@ -66,6 +67,7 @@ class Deployed:
     clients: int
     threads: int = 0
     rounds: int = 2
+    together: int = 64
     retrieves: bool = False
 
 
@@ -79,7 +81,8 @@ class RoundTaken:
         ending: seconds from the moment when both servers had evaluated and compared all until both were done.
         outcome: seconds until the last client had the outcome.
         clients: processor seconds of all clients.
-        memory: by server, the most bytes that its own process had, and what it had before the round.
+        memory: by server, the bytes that its own process had before the round, and the most until the last receipt,
+            and until all knew the outcome.
         written: bytes that both servers' processes gave to the disk.
     """
 
@@ -88,7 +91,7 @@ class RoundTaken:
     ending: float = 0.0
     outcome: float = 0.0
     clients: float = 0.0
-    memory: list[tuple[int, int]] = field(default_factory=list)
+    memory: list[list[int]] = field(default_factory=list)
 
     def until(self, moment: int) -> Spent:
         """Of one server's process, on average over both: 0: until the last receipt, 1: until the outcome."""
@@ -182,7 +185,8 @@ class _Run:
 
     async def _take_part(self) -> None:
         words = ["parties.commands.bench.members", str(self.folder), str(self.deployed.clients)]
-        words += [str(self.deployed.rounds), *(["retrieve"] if self.deployed.retrieves else [])]
+        words += [str(self.deployed.rounds), str(self.deployed.together)]
+        words += ["retrieve"] if self.deployed.retrieves else []
         async with started("clients", words, self._from_members) as members, trio.open_nursery() as nursery:
             nursery.start_soon(members.hear)
             assert members.process.stdin is not None  # noqa: S101 - asked for
@@ -191,7 +195,7 @@ class _Run:
                 self.ready, self.round = trio.Event(), number
                 self.before = [spent_by(pid) for pid in self.pids]
                 self.moments.clear()
-                self.taken = RoundTaken(memory=[memory_of(pid) for pid in self.pids])
+                self.taken = RoundTaken(memory=[[memory_of(pid)[0]] for pid in self.pids])
                 await members.process.stdin.send_all(b"go\n")
         self.taken.ending = self.moments["Done"] - self.moments["Verified"]
 
@@ -218,13 +222,12 @@ class _Run:
                 self.taken.outcome = seconds
                 self.taken.clients, self.spent_before = spent - self.spent_before, spent
                 self._note()
-                self.taken.memory = [
-                    (memory_of(pid)[1], before) for pid, (before, _) in zip(self.pids, self.taken.memory, strict=True)
-                ]
 
     def _note(self) -> None:
-        for pid, spent, before in zip(self.pids, self.taken.spent, self.before, strict=True):
+        taken = self.taken
+        for pid, spent, before, memory in zip(self.pids, taken.spent, self.before, taken.memory, strict=True):
             spent.append(spent_by(pid) - before)
+            memory.append(memory_of(pid)[1])
 
     def _check(self) -> None:
         """Both models are the sum of all updates."""
@@ -240,5 +243,5 @@ class _Run:
         for server in SERVERS:
             model = load_model(self.folder / f"{server}.npz")
             for block in task.blocks:
-                if isinstance(block, Sparse) and not np.array_equal(model[block.name], total[block.name]):
+                if not np.array_equal(model[block.name], total[block.name]):
                     raise FslError(f"{server}: the model is not the sum in the clear: this must never happen")

@@ -1,10 +1,10 @@
 """Clients of a measured deployment as one process.
 
-    … -m parties.commands.bench.members FOLDER COUNT ROUNDS [retrieve]
+    … -m parties.commands.bench.members FOLDER COUNT ROUNDS TOGETHER [retrieve]
 
 In each round, once a line comes on stdin, every client connects to both servers, retrieves the rows of its update if
-that is asked, submits, asks for the outcome, and leaves, each in a task of its own. Some of them at a time connect and
-submit; all wait for the outcome together. What is told is JSON, a line each, on stdout.
+that is asked, submits, asks for the outcome, and leaves, each in a task of its own. So many at a time as TOGETHER says
+connect and submit; all wait for the outcome together. What is told is JSON, a line each, on stdout.
 """
 
 from __future__ import annotations
@@ -36,9 +36,6 @@ SPREAD = 2**12
 PATIENCE = 900.0
 """Seconds: all of them wait for each other."""
 
-SUBMITTING = 64
-"""So many clients connect and submit at a time; more in one process would only wait for each other."""
-
 
 def name_of(number: int) -> str:
     """What a client is called."""
@@ -61,13 +58,13 @@ def update_of(task: Task, round_number: int, number: int) -> dict[str, Any]:
 class _Members:
     """All clients of the process."""
 
-    def __init__(self, folder: Path, count: int, *, retrieve: bool) -> None:
+    def __init__(self, folder: Path, count: int, together: int, *, retrieve: bool) -> None:
         self.folder = folder
         self.retrieve = retrieve
         self.deployment = Deployment.load(folder / "task.toml")
         self.identities = [Identity.load(folder / f"{name_of(number)}.key") for number in range(count)]
         self.lane = ThreadLane(1)
-        self.turns = trio.CapacityLimiter(SUBMITTING)
+        self.turns = trio.CapacityLimiter(together)
         self.left = 0
 
     async def round(self, number: int) -> None:
@@ -113,8 +110,8 @@ def _say(**told: Any) -> None:
     sys.stdout.flush()
 
 
-async def _run(folder: str, count: str, rounds: str, *first: str) -> None:
-    members = _Members(Path(folder), int(count), retrieve=first == ("retrieve",))
+async def _run(folder: str, count: str, rounds: str, together: str, *first: str) -> None:
+    members = _Members(Path(folder), int(count), int(together), retrieve=first == ("retrieve",))
     for number in range(1, int(rounds) + 1):
         await members.round(number)
 

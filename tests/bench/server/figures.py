@@ -19,6 +19,7 @@ from tests.bench.measures import Spread
 from tests.bench.results import Result, Target
 from tests.bench.server.adding import batch, crowd, fold
 from tests.bench.server.parts import blobs, outcomes, submitted
+from tests.bench.server.rounds import budget, whole_rounds
 from tests.bench.server.submission import submission
 from tests.bench.vast import vast_round
 
@@ -95,7 +96,7 @@ def memory() -> Iterator[Result]:
 def _peak(clients: int) -> int:
     """The most memory that a server has in its first round, the larger of both servers'."""
     taken = take_rounds(Deployed(TINY.task(clients), clients, rounds=1))
-    return max(most for most, _ in taken.memory)
+    return max(most for *_, most in taken.memory)
 
 
 FIGURES: Mapping[str, Callable[[], Iterator[Result]]] = {
@@ -110,7 +111,12 @@ FIGURES: Mapping[str, Callable[[], Iterator[Result]]] = {
 }
 """By the word that `--only` takes."""
 
-ASKED_FOR: Mapping[str, Callable[[], Iterator[Result]]] = {"large": vast_round, "submission": submission}
+ASKED_FOR: Mapping[str, Callable[[], Iterator[Result]]] = {
+    "large": vast_round,
+    "budget": budget,
+    "rounds": whole_rounds,
+    "submission": submission,
+}
 """Those that are measured only if they are named."""
 
 LARGE_WARNING = "large: a block of 2^28 rows takes about 14 GiB of memory, 5 GB of disk and several minutes"

@@ -3,9 +3,6 @@
 Each command has its own table and exit code; `make soak` runs them one after the other (see docs/soak.md):
 
     python -m tests.system.soak.kills         SIGKILLs at random moments, then an independent check of what was lost
-    python -m tests.system.soak.crowd         very many clients in one round
-    python -m tests.system.soak.large_round   large submissions, against the time that their evaluation alone takes
-    python -m tests.system.soak.large         submissions of hundreds of megabytes in bounded memory
     python -m tests.system.soak.hostile       idle and trickling connections, and what honest clients feel of them
     python -m tests.system.soak.memory        thousands of tiny rounds, and what they leave in memory
 """

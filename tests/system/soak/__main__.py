@@ -14,8 +14,7 @@ from rich.table import Table
 from .children import python_module
 from .telling import console
 
-COMMANDS = ("large_round", "kills", "crowd", "hostile", "memory", "large")
-"""The one first that most needs a machine to itself: until then nothing has heated it."""
+COMMANDS = ("kills", "hostile", "memory")
 
 
 def main() -> int:

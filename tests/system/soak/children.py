@@ -20,7 +20,7 @@ import trio
 
 from tests import ROOT
 
-from .site import peak_memory
+from .site import SERVERS, Site, peak_memory
 
 Heard: TypeAlias = Callable[[dict[str, Any]], None]
 """Takes what a child tells, line by line."""
@@ -125,6 +125,18 @@ class Child:
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
                     self._heard(json.loads(line))
+
+
+async def start_servers(site: Site, nursery: trio.Nursery) -> list[Child]:
+    """Both servers as `fsl-async serve` runs them, once they listen."""
+    servers = []
+    for index, name in enumerate(SERVERS):
+        command = python_module("parties", "serve", site.server_file(index))
+        servers.append(Child(name, command, site.log(name), lambda told: None))
+        nursery.start_soon(servers[-1].run_well)
+    while not all("listens at" in server.last_words() for server in servers):  # noqa: ASYNC110 - they tell nobody
+        await trio.sleep(0.1)
+    return servers
 
 
 def _prepare() -> None:

@@ -24,13 +24,11 @@ import numpy as np
 import trio
 from rich.table import Table
 
+from fsl_async import Dense, Ring, Sparse, Task
 from parties.client.client import Client
 
-from .children import Child, python_module
-from .crowd import crowd_task
-from .crowd_process import name_of
+from .children import Child, python_module, start_servers
 from .hostile_process import attacker_name, keys_needed
-from .one_round import start_servers
 from .site import UNIT, Site, client_setup, lay_out
 from .telling import console, tell
 
@@ -72,7 +70,7 @@ class Hostile:
     async def run(self, runs: int, progress: Callable[[str], None]) -> None:
         """Measure all phases."""
         async with trio.open_nursery() as nursery:
-            servers = await start_servers(self.site, nursery, lambda index, told: None)
+            servers = await start_servers(self.site, nursery)
             for _ in range(WARM_UP):
                 await self._visit()
             await self._phase("alone", runs, progress)
@@ -123,7 +121,7 @@ class Hostile:
 
     async def _visit(self) -> float:
         """The seconds in which one honest client connects, retrieves and submits."""
-        name, self.numbers = name_of(self.numbers), self.numbers + 1
+        name, self.numbers = f"client-{self.numbers}", self.numbers + 1
         setup = client_setup(self.site, name)
         rows = np.arange(setup.task.block("items").select, dtype=np.uint32) * 3
         started = time.perf_counter()
@@ -150,9 +148,10 @@ def figures(seconds: dict[str, list[float]]) -> dict[str, Any]:
 async def measure(folder: Path, options: argparse.Namespace, progress: Callable[[str], None]) -> dict[str, Any]:
     """Lay out a deployment, attack it, and return what was found."""
     clients = WARM_UP + len(PHASES) * options.runs
-    names = [name_of(number) for number in range(clients)]
+    names = [f"client-{number}" for number in range(clients)]
     attackers = [attacker_name(number) for number in range(keys_needed(options.idle, options.trickling))]
-    task = crowd_task(clients + 2, options.rows, options.select)
+    blocks = Sparse("items", rows=options.rows, select=options.select), Dense("head", size=64)
+    task = Task(name="hostile", blocks=blocks, ring=Ring(64, fraction_bits=8), min_clients=2, max_clients=clients + 2)
     rounds = {"clients": clients + 2, "count": 1}  # never full: all clients come to the same round
     limits = {"half_open": 2 * (options.idle + options.trickling)}
     site = lay_out(folder, task, [*names, *attackers], rounds, np.random.default_rng(options.seed), limits=limits)

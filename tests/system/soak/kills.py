@@ -23,13 +23,15 @@ from rich.table import Table
 from .audit import KINDS
 from .battlefield import Battle, Outcome, fight
 from .fates import Fates
-from .one_round import LIBERAL
 from .scenes import CLIENTS, SCENES, names
 from .site import lay_out
 from .telling import console, tell
 
 ROUNDS = {"clients": CLIENTS, "seconds": 15.0, "grace": 3.0, "patience": 60.0}
 """When a round closes: with all clients, or by the clock; and how long servers wait for each other."""
+
+LIMITS = {"handshakes_per_second": 10_000.0, "burst": 10_000, "half_open": 10_000, "idle_seconds": 3_600.0}
+"""All clients come from one address here, and again and again: the limits must let them."""
 
 
 def run_scene(
@@ -48,7 +50,7 @@ def run_scene(
     """
     rng = np.random.default_rng((seed, *scene.encode()))
     task, clients = SCENES[scene], names()
-    site = lay_out(folder, task, clients, ROUNDS, rng, threads=1, limits=LIBERAL)
+    site = lay_out(folder, task, clients, ROUNDS, rng, threads=1, limits=LIMITS)
     fates = Fates(rng, clients, kills, rounds)
     battle = Battle(site, clients, fates, seed, pace)
     if progress is not None:

@@ -25,7 +25,7 @@ from fsl_async import Ring, Sparse, Task
 from parties.client.client import Client
 from parties.compute import InlineLane
 
-from .children import Child, python_module
+from .children import start_servers
 from .site import SERVERS, client_setup, lay_out
 from .telling import shown, tell
 
@@ -78,16 +78,9 @@ def anonymous_memory(process: int) -> int:
 async def measure(folder: Path, rounds: int, seed: int, progress: Callable[[str, int], None]) -> tuple[Seen, Seen]:
     """Let two servers live through so many rounds."""
     site = lay_out(folder, TASK, CLIENTS, {"clients": len(CLIENTS)}, np.random.default_rng(seed))
-    servers = [
-        Child(name, python_module("parties", "serve", site.server_file(index)), site.log(name), lambda _: None)
-        for index, name in enumerate(SERVERS)
-    ]
     seen = Seen(), Seen()
     async with trio.open_nursery() as nursery:
-        for server in servers:
-            nursery.start_soon(server.run)
-        while not all("listens at" in server.last_words() for server in servers):  # noqa: ASYNC110 - they tell nobody
-            await trio.sleep(0.1)
+        servers = await start_servers(site, nursery)
         more = {"lane": InlineLane(), "patience": math.inf}
         first, second = (Client(client_setup(site, name, **more)) for name in CLIENTS)
         async with first, second:

@@ -11,18 +11,14 @@ It ends when the rounds of its file are over, or on SIGTERM, and then writes the
 
 import argparse
 import signal
-import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import msgspec
 import trio
 
 from fsl_async.wire.messages import Message
-from parties.compute import ComputeLane, ResultT
 from parties.deployment.process import load_kernels
 from parties.deployment.process_memory import collecting_seldom, keep_freed_memory
 from parties.deployment.server import server_setup
@@ -34,41 +30,22 @@ from parties.status import PastRound
 from parties.storage.store import Change, Store
 
 from .audit import Account
-from .site import SERVERS, Site, peak_memory, say
+from .site import Site, say
 from .steps import Steps
 
 PARKED_AFTER = 20.0
 
 
-class Witness:
-    """Hears of every message before it leaves: a step, and the round's first of a kind for the other server is told."""
-
-    def __init__(self, steps: Steps) -> None:
-        self._steps = steps
-        self._told: set[tuple[str, bytes]] = set()
-
-    def __call__(self, sender: str, receiver: str, message: Message, bulk: int) -> None:
-        kind = type(message).__name__
-        first = (kind, getattr(message, "round_id", b""))
-        if receiver in SERVERS and first not in self._told:
-            self._told.add(first)
-            say(sends=kind, clock=time.monotonic())
-        self._steps.step(f"before {kind}")
-
-
 class SteppingStore(Store):
-    """A store whose commits are two steps each, and timed."""
+    """A store whose commits are two steps each."""
 
-    def __init__(self, inner: Store, steps: Steps, seconds: Counter[str]) -> None:
+    def __init__(self, inner: Store, steps: Steps) -> None:
         self._inner = inner
         self._steps = steps
-        self._seconds = seconds
 
     async def commit(self, *changes: Change) -> None:
         self._steps.step("before a commit")
-        started = time.perf_counter()
         await self._inner.commit(*changes)
-        self._seconds["store"] += time.perf_counter() - started
         self._steps.step("after a commit")
 
     async def entries(self, journal: str) -> list[bytes]:
@@ -84,61 +61,23 @@ class SteppingStore(Store):
         await self._inner.aclose()
 
 
-class TimedLane(ComputeLane):
-    """A lane that adds up the seconds of its work, by the name of the function."""
+def reporting(steps: Steps) -> Callable[[ServerEvent], None]:
+    """Tells the parent in which state the server is, and arms the steps once a round is not open any more."""
 
-    def __init__(self, inner: ComputeLane, seconds: Counter[str]) -> None:
-        self._inner = inner
-        self._seconds = seconds
-        self.threads = inner.threads
-
-    async def run(self, work: Callable[[], ResultT]) -> ResultT:
-        started = time.perf_counter()
-        result = await self._inner.run(work)
-        self._seconds[_name_of(work)] += time.perf_counter() - started
-        return result
-
-    async def run_all(self, work: Sequence[Callable[[], None]]) -> None:
-        started = time.perf_counter()
-        await self._inner.run_all(work)
-        self._seconds["evaluation"] += time.perf_counter() - started
-
-
-def _name_of(work: Callable[..., object]) -> str:
-    plain = work.func if isinstance(work, partial) else work
-    return str(getattr(plain, "__qualname__", type(plain).__name__))
-
-
-class Reporter:
-    """Tells the parent in which state the server is, and what it has spent its time on."""
-
-    def __init__(self, seconds: Counter[str], steps: Steps) -> None:
-        self._seconds = seconds
-        self._steps = steps
-
-    def __call__(self, event: ServerEvent) -> None:
+    def report(event: ServerEvent) -> None:
         match event:
             case RoundOpened(number=number):
                 say(round=number, state="Open")
             case RoundMoved(number=number, state=state) | Resumed(number=number, state=state):
-                say(round=number, state=state, clock=time.monotonic())
+                say(round=number, state=state)
                 if state != "Open":
-                    self._steps.arm()
-            case RoundSettled(past=past):
-                self._settled(past)
+                    steps.arm()
+            case RoundSettled(past=PastRound(report=settled)):
+                aborted = settled.explanation if settled.ended == "aborted" else ""
+                say(settled=settled.number, aborted=aborted, counted=len(settled.clients))
+                say(round=settled.number + 1, state="Tossing")
 
-    def _settled(self, past: PastRound) -> None:
-        report = past.report
-        spent = {**self._seconds, "event loop": time.thread_time()}
-        say(
-            settled=report.number,
-            aborted=report.explanation if report.ended == "aborted" else "",
-            counted=len(report.clients),
-            seconds=spent,
-            memory=peak_memory(),
-            clock=time.monotonic(),
-        )
-        say(round=report.number + 1, state="Tossing")
+    return report
 
 
 async def serve(path: Path, steps: Steps) -> None:
@@ -146,11 +85,13 @@ async def serve(path: Path, steps: Steps) -> None:
     keep_freed_memory()
     await trio.to_thread.run_sync(load_kernels)
     file = ServerFile.load(path)
-    seconds = Counter[str]()
     setup = await server_setup(path, file=file)
-    store = SteppingStore(setup.store, steps, seconds)
-    lane = TimedLane(setup.lane, seconds)
-    server = Server(replace(setup, store=store, lane=lane, watch=Witness(steps), observe=Reporter(seconds, steps)))
+    store = SteppingStore(setup.store, steps)
+
+    def watch(sender: str, receiver: str, message: Message, bulk: int) -> None:
+        steps.step(f"before {type(message).__name__}")
+
+    server = Server(replace(setup, store=store, watch=watch, observe=reporting(steps)))
     try:
         with collecting_seldom():
             async with trio.open_nursery() as nursery:

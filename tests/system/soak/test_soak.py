@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from fsl_async.costs.scaling import ANOTHER_MACHINE
-from parties.commands.plan.calibration import save_constants
 from parties.storage.sqlite_file import LONGEST_LOG_BYTES
 
-from . import crowd, hostile, kills, large, large_round, memory
+from . import hostile, kills, memory
 from .children import Child, ChildFailedError, python_module
 
 SEED = 3
@@ -43,29 +41,6 @@ def test_parties_are_killed_and_nothing_is_lost(monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_a_small_crowd_submits_at_the_same_moment(monkeypatch, capsys):
-    code, told = run(monkeypatch, capsys, crowd, "--clients", 12, "--rows", 512, "--select", 8)
-    assert code == 0
-    assert told["clients"] == 12
-    assert 0 < told["submit_seconds"]["p50"] <= told["round_seconds"]
-    assert min(told["peak_memory_mib"]) > 10
-
-
-@pytest.mark.slow
-def test_a_round_is_compared_with_its_evaluation(monkeypatch, capsys, tmp_path):
-    save_constants(tmp_path / "constants.json", ANOTHER_MACHINE)
-    sizes = ("--clients", 3, "--rows", 4096, "--select", 40, "--rounds", 3, "--rest", 0)
-    arguments = (*sizes, "--constants", tmp_path / "constants.json")
-    code, told = run(monkeypatch, capsys, large_round, *arguments)
-    assert len(told["pure_evaluations"]) == 2
-    assert told["round_seconds"] == max(told["rounds"][1:])  # of two the longer one
-    assert told["ratio"] == pytest.approx(told["round_seconds"] / told["pure_evaluation_seconds"])
-    assert code == (1 if told["ratio"] > told["asked"] else 0)  # so small a round is all overhead
-    assert told["predicted"]["off"] == pytest.approx(told["predicted"]["round_seconds"] / told["round_seconds"] - 1)
-    assert {"RosterList", "Proofs", "Commitment", "Share", "Conclusion"} <= set(told["said"][0])
-
-
-@pytest.mark.slow
 def test_honest_clients_are_measured_with_and_without_hostile_connections(monkeypatch, capsys):
     monkeypatch.setattr(hostile, "SETTLING_SECONDS", 0.0)
     arguments = ("--idle", 6, "--trickling", 3, "--runs", 2, "--rows", 512, "--select", 8, "--arrival", 0.5)
@@ -73,15 +48,6 @@ def test_honest_clients_are_measured_with_and_without_hostile_connections(monkey
     assert code == (1 if told["median_ratio"] > told["asked"] else 0)
     assert [sum(kinds.values()) for kinds in told["standing"]] == [9, 9]
     assert {phase: len(seconds) for phase, seconds in told["seconds"].items()} == dict.fromkeys(hostile.PHASES, 2)
-
-
-@pytest.mark.slow
-def test_large_submissions_are_measured(monkeypatch, capsys):
-    monkeypatch.setattr(large, "WAYS", large.WAYS[:1])
-    code, told = run(monkeypatch, capsys, large, "--weights", 5_000, "--clients", 2)
-    assert code == 0
-    assert [len(way["submit_seconds"]) for way in told["ways"]] == [2]
-    assert told["bounded"] == (told["most_needed_mib"] <= told["allowed_mib"])
 
 
 @pytest.mark.slow
