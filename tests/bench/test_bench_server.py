@@ -60,18 +60,6 @@ def test_files_are_compared_with_the_database() -> None:
     assert small.parameters["count"] == 400
 
 
-@pytest.mark.slow
-def test_processes_are_measured_thread_by_thread() -> None:
-    taken = take_rounds(Deployed(FEW.task(), FEW.clients))
-    for until_receipts, until_outcome in taken.spent:
-        assert 0 < until_receipts.loop <= until_outcome.loop
-        assert until_outcome.total >= until_receipts.total
-    assert taken.until(1).total == pytest.approx(sum(spent[1].total for spent in taken.spent) / 2)
-    assert 0 < taken.receipts <= taken.outcome
-    assert taken.ending > 0
-    assert all(10**7 < before <= until <= most for before, until, most in taken.memory)
-
-
 def test_a_client_s_share_has_no_part_of_the_round_s_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """With small ones, what follows the receipts is asking for the outcome; with large ones, that is added alone."""
     seen = {
@@ -106,14 +94,30 @@ def test_two_versions_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_rounds_are_compared_with_their_evaluation_and_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"SIZES": ((FEW, 3),), "TURNS": 1, "calibrated": lambda progress: ANOTHER_MACHINE}.items():
+def test_rounds_are_measured_thread_by_thread_beside_their_evaluation_and_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[RoundTaken] = []
+
+    def take(deployed: Deployed) -> RoundTaken:
+        seen.append(take_rounds(deployed))
+        return seen[-1]
+
+    more = {"take_rounds": take, "calibrated": lambda progress: ANOTHER_MACHINE}
+    for name, value in ({"SIZES": ((FEW, FEW.clients),), "TURNS": 1} | more).items():
         monkeypatch.setattr(rounds, name, value)
     (result,) = rounds.whole_rounds()
     assert result.bound is not None
     (target,) = result.targets
-    predicted = result.parameters["predicted_seconds"]
-    assert target.figure == pytest.approx(abs(predicted / result.seconds.median - 1))
+    (taken,) = seen
+    assert target.figure == pytest.approx(abs(result.parameters["predicted_seconds"] / taken.outcome - 1))
+    for until_receipts, until_outcome in taken.spent:
+        assert 0 < until_receipts.loop <= until_outcome.loop
+        assert until_outcome.total >= until_receipts.total
+    assert taken.until(1).total == pytest.approx(sum(spent[1].total for spent in taken.spent) / 2)
+    assert 0 < taken.receipts <= taken.outcome
+    assert taken.ending > 0
+    assert all(10**7 < before <= until <= most for before, until, most in taken.memory)
 
 
 @pytest.mark.slow

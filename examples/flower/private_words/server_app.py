@@ -33,6 +33,7 @@ def main(grid: Grid, context: Context) -> None:
         client=config["coordinator"],
         nodes=config["nodes"],
         evaluating=config["evaluating-nodes"],
+        stragglers=config["stragglers"],
         checkpoints=Path(config["checkpoints"]) if config["checkpoints"] else None,
     )
     result = strategy.start(

@@ -22,6 +22,8 @@ from tests import ROOT
 
 LOOPBACK_ALONE = ["unshare", "--net", "--map-root-user", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 MARK = "TESTED_EXAMPLE"
+ENDING = 20.0
+"""Seconds in which a process that was killed, or whose parent has ended, may be gone."""
 EXAMPLE = ROOT / "examples" / "flower"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(800)]
@@ -58,14 +60,16 @@ def isolated() -> list[str]:
 
 def ran(folder: Path, isolated: list[str], *config: str, nodes: Sequence[str] = ("--supernodes",)) -> Ran:
     command = [sys.executable, "-m", "parties.flower", str(EXAMPLE), "--folder", str(folder), *nodes]
-    settings = [word for each in config for word in ("--run-config", each)]
+    settings = [word for each in ("stragglers=200.0", *config) for word in ("--run-config", each)]
     environment = os.environ | {MARK: str(folder), "PYTHONPATH": str(ROOT)}
     begun = time.monotonic()
     done = subprocess.run([*isolated, *command, *settings], env=environment, capture_output=True, text=True)
     seconds = time.monotonic() - begun
     log = folder / "run.log"
     words = log.read_text() if log.exists() else done.stdout + done.stderr
-    return Ran(done.returncode, words, seconds, left_behind(f"{MARK}={folder}"))
+    while (left := left_behind(f"{MARK}={folder}")) and time.monotonic() < begun + seconds + ENDING:
+        time.sleep(0.1)
+    return Ran(done.returncode, words, seconds, left)
 
 
 def left_behind(mark: str) -> list[str]:

@@ -79,7 +79,7 @@ def assert_sum(site: Deployed, *clients: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_round_on_a_cluster_is_exact_and_everything_ends(site):
+def test_a_round_on_a_cluster_is_exact_shows_no_secret_and_everything_ends(site):
     give_cluster(site, "s0")
     workers = served(site, "s0")
     checked = site.run("s0", "preflight", "s0.toml")
@@ -89,7 +89,15 @@ def test_a_round_on_a_cluster_is_exact_and_everything_ends(site):
     for client in CLIENTS:
         ended = site.submit(client)
         assert ended.code == 0, ended.words
+    seen = b""
+    for name in (*workers, "scheduler", "s0"):
+        pid = site.running[name].pid
+        seen += b"".join(Path(f"/proc/{pid}/{what}").read_bytes() for what in ("cmdline", "environ"))
+        assert re.search(r"Max core file size +0 +0 ", Path(f"/proc/{pid}/limits").read_text())
     assert_sum(site, *CLIENTS)
+    for name in workers:
+        opened = [os.readlink(each) for each in Path(f"/proc/{site.running[name].pid}/fd").iterdir()]
+        assert not any("s0.sqlite" in place or place.endswith("s0.key") for place in opened)
     listening = {
         (connection.laddr, name)
         for name, process in site.running.items()
@@ -100,6 +108,11 @@ def test_a_round_on_a_cluster_is_exact_and_everything_ends(site):
     assert {address.ip for address, _ in listening} == {"127.0.0.1"}, f"the address that is named: {listening}"
     for name in ("s0", "s1", *workers, "scheduler"):
         assert site.stop(name) == 0, site.log(name)
+        seen += site.log(name).encode()
+    secrets = re.findall(r'secret = "(\w+)"', (site.home("s0") / "s0.key").read_text())
+    assert secrets
+    assert not any(secret.encode() in seen for secret in secrets)
+    assert b"msk=b" not in seen
 
 
 @pytest.mark.slow
@@ -191,25 +204,3 @@ def test_a_certificate_of_another_authority_is_refused_by_name_and_the_round_wai
     assert checked["workers"]["verdict"] == "bad"
     site.until("s0", r"the scheduler at tls://\S+ cannot be reached: .*certificate.*; what it computes waits")
     site.until("s0", '"round opened"')
-
-
-@pytest.mark.slow
-def test_no_seed_stands_in_a_log_title_or_environment(site):
-    give_cluster(site, "s0")
-    workers = served(site, "s0")
-    for client in CLIENTS:
-        assert site.submit(client).code == 0
-    seen = b""
-    for name in (*workers, "scheduler", "s0"):
-        pid = site.running[name].pid
-        seen += b"".join(Path(f"/proc/{pid}/{what}").read_bytes() for what in ("cmdline", "environ"))
-        assert re.search(r"Max core file size +0 +0 ", Path(f"/proc/{pid}/limits").read_text())
-    assert_sum(site, *CLIENTS)
-    for name in (*workers, "scheduler", "s0"):
-        seen += site.log(name).encode()
-    for name in workers:
-        opened = [os.readlink(each) for each in Path(f"/proc/{site.running[name].pid}/fd").iterdir()]
-        assert not any("s0.sqlite" in place or place.endswith("s0.key") for place in opened)
-    secrets = re.findall(r'secret = "(\w+)"', (site.home("s0") / "s0.key").read_text())
-    assert not any(secret.encode() in seen for secret in secrets)
-    assert b"msk=b" not in seen
