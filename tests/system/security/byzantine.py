@@ -2,13 +2,13 @@
 
 A malicious server keeps to the protocol in everything but its one step, so that the step leads the honest server, or
 its clients, as far astray as it can. `peer_attacks` has what is told to the other server, `client_attacks` what clients
-are told, `catalogue` all of them.
+are told.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ import trio
 from fsl_async import Dense, FslError, Ring, Sparse, Task
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Domain
-from fsl_async.errors import MisuseError, leaves
+from fsl_async.errors import leaves
 from fsl_async.protocols import ssa
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.machine import Event
@@ -89,7 +89,6 @@ class LyingActor(Actor):
     owner: Byzantine
 
     async def _take_own(self, round_id: bytes, event: Event) -> None:
-        self.owner.note(event)
         changed = self.owner.hear(event)
         self.owner.fired |= changed != (event,)
         for other in changed:
@@ -161,7 +160,6 @@ class Byzantine(Server):
 
     Attributes:
         fired: whether the mutated step was reached.
-        sums: by round's name, the sums that it has seen.
     """
 
     def __init__(self, setup: ServerSetup) -> None:
@@ -179,7 +177,6 @@ class Byzantine(Server):
         become(self.rounds, LyingRounds, self)
         become(self.requests, LyingRequestHandler, self)
         self.fired = False
-        self.sums: dict[bytes, dict[str, np.ndarray]] = {}
 
     def say(self, message: Message, bulk: bytes) -> Said:
         """What is said to the peer in place of a message."""
@@ -188,12 +185,6 @@ class Byzantine(Server):
     def hear(self, event: Event) -> tuple[Event, ...]:
         """What its own machine is told in place of an event of its own."""
         return (event,)
-
-    def note(self, event: Event) -> None:
-        """Take note of a sum that it has seen."""
-        if isinstance(event, ssa.Applied):
-            with suppress(MisuseError):  # it is refused
-                self.sums[self.running.round_id] = self.running.driver.outcome().elements
 
     def open(self, config: RoundConfig) -> RoundConfig:
         """What it opens in place of a round."""

@@ -28,10 +28,7 @@ from parties.server.replies import Reply
 from parties.server.setup import ServerSetup
 from parties.statement import Statement
 
-from .byzantine import CLIENTS, VICTIM, Byzantine, Said, flipped, with_error
-
-MARKED, MARK = 7, 2**62
-"""A row, and the error that is added to its first weight: more than all clients together can have added."""
+from .byzantine import CLIENTS, VICTIM, Byzantine, Said, flipped
 
 LATE = 100.0
 """Seconds that an answer is kept back: longer than a caller here waits."""
@@ -192,15 +189,6 @@ class KeepsItsShare(Byzantine):
         return reply
 
 
-class SpoilsTheSum(DropsLater):
-    """Adds so much to its share that the sum, which it has seen by then, is good for nothing."""
-
-    def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, ssa.Summed) and self.number() == 1:
-            event = with_error(self, event, slice(0, 1), MARK)
-        return super().hear(event)
-
-
 # ---- rows
 
 
@@ -217,28 +205,6 @@ class AnswersWrongly(Byzantine):
         return header, flipped(bytes(bulk), len(bulk) // 3)
 
 
-# ---- presence
-
-
-class MarksARow(Byzantine):
-    """Adds an error to its share at one row, before it commits, and then watches who stays away."""
-
-    def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, ssa.Summed) and self.number() == 1:
-            event = with_error(self, event, slice(2 * MARKED, 2 * MARKED + 1), MARK)
-        return (event,)
-
-
-class DropsFromTheUnion(Byzantine):
-    """Leaves the victim out of every union, and then watches whether it stays away."""
-
-    def hear(self, event: Event) -> tuple[Event, ...]:
-        unites = self.running is not None and self.running.config.protocol == "psu"
-        if isinstance(event, ssa.Submitted) and event.client == VICTIM and unites:
-            event = ssa.Submitted(VICTIM, flipped(event.digest))
-        return (event,)
-
-
 LIES_TO_CLIENTS: dict[str, type[Byzantine]] = {
     "answers round-closed after listing": AnswersRoundClosed,
     "answers round-closed to half of the clients": AnswersHalfRoundClosed,
@@ -252,8 +218,7 @@ LIES_TO_CLIENTS: dict[str, type[Byzantine]] = {
     "signs an outcome late": SignsLate,
     "gives up after the hints": GivesUpAfterTheHints,
     "denies a retrieval": DeniesARetrieval,
-    "spoils the sum": SpoilsTheSum,
     "keeps its share, and denies the round": KeepsItsShare,
+    "answers retrievals wrongly": AnswersWrongly,
 }
-
-WRONG_ANSWERS: dict[str, type[Byzantine]] = {"answers retrievals wrongly": AnswersWrongly}
+"""Played in simulated worlds, whose checks find values that are in two opened sums."""

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from .catalogue import MALFORMATIONS, Malformation, Workshop
-from .forgeries import TASKS, honest
+from .forgeries import TASKS, Malformation, Workshop, honest
+from .malformations import MALFORMATIONS
 
 
 @dataclass

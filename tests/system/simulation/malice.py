@@ -21,7 +21,9 @@ from parties.testing.trials.drawing_variants import ALONE_FROM, WORKERS_FROM, dr
 from parties.testing.trials.rules import with_rule
 from parties.testing.trials.scenario import MILLION, NAMES
 from parties.testing.world import MakeServer
-from tests.system.security.catalogue import ABOUT_PIECES, LIES_TO_CLIENTS, SERVER_ATTACKS, WRONG_ANSWERS, Byzantine
+from tests.system.security.byzantine import Byzantine
+from tests.system.security.client_attacks import LIES_TO_CLIENTS
+from tests.system.security.peer_attacks import ABOUT_PIECES, MUTATIONS
 
 from .villains import FALSE_WEIGHTS, Villain, lying_about_weights, villainies
 
@@ -31,13 +33,12 @@ CLIENTS_SHARE = 0.2
 WEIGHED_FROM = 9_000_000
 """From this seed on, every trial has clients that lie about their weight in a mean with a bound; none before has."""
 
-NOT_HERE = ("inserts a client", "adds an error to its share", "spoils the sum")
+NOT_HERE = ("inserts a client", "adds an error to its share")
 """These write into a store in memory as they speak; here stores are on disks, and a write takes time."""
 
 NOT_DRAWN = (
     "aborts without a reason",
-    *(name for name in LIES_TO_CLIENTS if name not in NOT_HERE),
-    *WRONG_ANSWERS,
+    *LIES_TO_CLIENTS,
     *(mutation.name for mutation in ABOUT_PIECES),
     "opens with more bins",
 )
@@ -47,8 +48,8 @@ MISSING = (LookupError, ValueError, RuntimeError, AssertionError)
 """What a mutant ends with that was made for five clients and one task, and finds others: it then speaks honestly."""
 
 SERVER_MUTATIONS: dict[str, type[Byzantine]] = {
-    name: attack for name, attack in SERVER_ATTACKS.items() if name not in NOT_HERE
-}
+    mutation.name: mutation.mutant for mutation in MUTATIONS if mutation.name not in NOT_HERE
+} | LIES_TO_CLIENTS
 
 
 def draw(seed: int, *, surely: bool = False, alone: bool = False) -> Trial:

@@ -42,8 +42,8 @@ from parties.errors import RoundClosedError
 from parties.outcome import SubmissionReceipt
 from parties.testing.trials import Member
 from tests.support.bounded import proves_all_but_the_weight, with_weight_lies
-from tests.system.security.catalogue import MALFORMATIONS, Forgery, Malformation, Workshop
-from tests.system.security.forgeries import Grown, round_of
+from tests.system.security.forgeries import Forgery, Grown, Malformation, Workshop, round_of
+from tests.system.security.malformations import MALFORMATIONS
 
 ATTEMPTS = 20
 LONGEST_ANSWER = 2**20
