@@ -14,8 +14,10 @@ from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import Answer, Block, Download, FromServer, Message, Recall, Retrieve, Submit
 from parties import Network, simulate
 from parties.client.client import Client
+from parties.simulation.network import SERVERS
 from parties.storage.store import MemoryStore
-from tests.parties.server.test_restart import NAMES, clients, house
+from parties.testing import AtCommit, Crash, World
+from tests.parties.server.test_restart import MOMENTS, NAMES, restarted
 from tests.support.shop import meddled
 
 ITEMS = Sparse("items", rows=400, select=12, width=3)
@@ -260,12 +262,10 @@ async def take_part(client: Client, place: int, selection: str, number: int, tol
     told[client.name] = (await client.outcome()).counted
 
 
-async def play(selection: str, index: int, kill_at: int, *, after: bool) -> tuple[list[int], int]:
+async def play(selection: str, *crashes: Crash) -> World:
     """Two main rounds with their unions; the sum is exact wherever a server dies."""
     task = replaced(CROWD, selection=selection)
-    async with house(20261122, task) as home, clients(home) as joined:
-        begun = home.disks[index].commits
-        home.disks[index].kill_at, home.disks[index].kill_after = kill_at and begun + kill_at, after
+    async with restarted(*crashes, seed=20261122, task=task) as (made, joined):
         for number in (1, 2):
             told: dict[str, bool] = {}
             async with trio.open_nursery() as nursery:
@@ -273,10 +273,10 @@ async def play(selection: str, index: int, kill_at: int, *, after: bool) -> tupl
                     nursery.start_soon(take_part, client, place, selection, number, told)
             assert told == dict.fromkeys(NAMES, True)
             await trio.sleep(2)
-            for server in home.server:
+            for server in made.servers:
                 assert server.model["items"][1].tolist() == [6.0 * number] * 2
                 assert server.model["head"].tolist() == [6.0 * number] * 3
-        return home.kills, home.disks[index].commits - begun
+    return made
 
 
 @pytest.mark.slow
@@ -284,8 +284,8 @@ async def play(selection: str, index: int, kill_at: int, *, after: bool) -> tupl
 async def test_a_server_killed_on_its_way_through_plain_rounds_goes_on(
     selection: str, autojump_clock: trio.abc.Clock
 ) -> None:
-    _, commits = await play(selection, 0, 0, after=False)
+    commits = (await play(selection)).process("S0").commits
     assert commits > 30
-    for kill_at in range(3, commits - 1, 5):
-        kills, _ = await play(selection, kill_at % 2, kill_at, after=kill_at % 3 == 0)
-        assert kills in ([kill_at % 2], []), kill_at
+    for number in range(3, commits - 1, 5):
+        crash = Crash(SERVERS[number % 2], AtCommit(number, MOMENTS[number % 3]), down=1.0)
+        assert (await play(selection, crash)).injector.fired in ([crash], [])

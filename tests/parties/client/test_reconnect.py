@@ -1,13 +1,11 @@
 """Clients whose connections are cut, refused and slow: what was asked is asked again, the same, and counts once.
 
-Time is virtual. A cut happens once, at a given byte of all that one client sends and receives; the positions tried are
-those around every end of what goes over the wire in one go, in a round that is not cut.
+Time is virtual. A cut happens once, around an end of what goes over the wire in one go, in a round that is not cut.
 """
 
 import itertools
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import msgspec
 import pytest
@@ -22,7 +20,13 @@ from parties.client.retries import PATIENCE
 from parties.client.setup import ClientSetup
 from parties.errors import ServerBusyError
 from parties.identity.keys import Identity
+from parties.simulation.network import SERVERS
 from parties.storage.store import MemoryStore
+from parties.testing import AtTime, Crash, Cut, World
+from parties.testing.wires import Broken, Connection
+from tests.parties.testing.small_world import MODEL, THREE, exact, listening, settled
+from tests.parties.testing.small_world import TASK as SMALL
+from tests.parties.testing.small_world import take_part as take_part_and_wait
 from tests.support.lost_connections import away_from, finish_with
 from tests.support.shop import TASK, Hook, Shop, all_take_part, assert_exact, meddled, model, opened, take_part
 from transport import (
@@ -38,132 +42,78 @@ from transport import (
 # ---- cuts
 
 
-@dataclass
-class Scissors(Transport):
-    """Another transport, whose dialled connections are all cut when a number of bytes has gone over them.
+async def retrieves_and_takes_part(client: Client) -> None:
+    await client.retrieve({"items": [1, 2], "head": ...})
+    await take_part_and_wait(client)
 
-    Attributes:
-        inner: the other transport.
-        cut_at: after how many bytes of all connections, sent and received.
-        away: seconds for which nothing can be dialled after the cut.
-    """
+
+async def a_round(*faults: Cut, heard: Callable[..., None] = lambda *said: None) -> World:
+    """Three clients retrieve and submit, and are counted; the first one's connections are cut as told."""
+    async with listening(SMALL, MODEL, THREE, *faults) as made:
+        cuts = made.injector.cut
+
+        def cut(connection: Connection, written: int, size: int) -> Iterator[Broken]:
+            heard(connection, written + size)
+            return cuts(connection, written, size)
+
+        made.injector.cut = cut
+        await settled(made, part=retrieves_and_takes_part)
+        exact(made)
+        return made
+
+
+async def ends_of_a_round() -> list[tuple[int, bool, int]]:
+    """Where each thing ends that goes over a client's connections: which one, whether outward, after how many bytes."""
+    ends = []
+
+    def note(connection: Connection, end: int) -> None:
+        if connection.dialler == THREE[0]:
+            ends.append((connection.number, connection.sender == connection.dialler, end))
+
+    await a_round(heard=note)
+    return ends
+
+
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("offset", "lost", "first"), [(-1, False, 0), (0, True, 3)])
+async def test_a_round_is_exact_wherever_a_client_s_connections_are_cut(offset, lost, first, every, autojump_clock):
+    """It connects again by itself, in the one life that it has."""
+    ends = await ends_of_a_round()
+    assert len(ends) > 20
+    last = {(connection, outward): end for connection, outward, end in ends}
+    ends = [each for each in ends if each[2] < last[each[:2]]]  # behind those nothing is to be done any more
+    for connection, outward, end in ends[first % every :: every]:
+        cut = Cut(THREE[0], connection, outward=outward, after=end + offset, lost=lost)
+        made = await a_round(cut)
+        assert made.injector.fired == [cut]
+        assert made.process(THREE[0]).lives == 1
+
+
+@dataclass
+class Dialling(Transport):
+    """Another transport, with what was dialled over it; nothing can be before a time."""
 
     inner: Transport
-    cut_at: float = float("inf")
-    away: float = 0.0
-    passed: int = 0
-    ends: list[int] = field(default_factory=list)
-    streams: list[trio.abc.Stream] = field(default_factory=list)
-    dialled: list[str] = field(default_factory=list)
     until: float = 0.0
+    dialled: list[str] = field(default_factory=list)
 
     async def connect(self, address: str) -> trio.abc.Stream:
         self.dialled.append(address)
         if trio.current_time() < self.until:
             raise UnreachableError(f"nothing listens at {address}, as the test wants it")
-        self.streams.append(await self.inner.connect(address))
-        return CutStream(self.streams[-1], self)
+        return await self.inner.connect(address)
 
     async def listen(self, address, service, *, task_status=trio.TASK_STATUS_IGNORED) -> None:
         raise NotImplementedError
 
-    def left(self, size: int) -> int:
-        """How many of so many bytes still go through."""
-        return int(min(size, max(0, self.cut_at - self.passed)))
 
-    def note(self, size: int) -> None:
-        self.passed += size
-        self.ends.append(self.passed)
-
-    async def cut(self) -> None:
-        """Cut what is connected; what comes afterwards is whole."""
-        self.cut_at = float("inf")
-        self.until = trio.current_time() + self.away
-        for stream in self.streams:
-            await trio.aclose_forcefully(stream)
-        raise trio.BrokenResourceError("cut")
-
-
-class CutStream(trio.abc.Stream):
-    steady = True  # as the simulation's streams are that it cuts
-
-    def __init__(self, inner: trio.abc.Stream, scissors: Scissors) -> None:
-        self.inner = inner
-        self.scissors = scissors
-
-    async def send_all(self, data) -> None:
-        allowed = self.scissors.left(len(data))
-        with _as_broken():
-            await self.inner.send_all(data[:allowed])
-            self.scissors.note(allowed)
-            if allowed < len(data):
-                await self.scissors.cut()
-
-    async def receive_some(self, max_bytes=None) -> bytes:
-        with _as_broken():
-            data = await self.inner.receive_some(max_bytes)
-            allowed = self.scissors.left(len(data))
-            self.scissors.note(allowed)
-            if allowed < len(data):
-                await self.scissors.cut()
-            return data
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self.inner.wait_send_all_might_not_block()
-
-    async def aclose(self) -> None:
-        await self.inner.aclose()
-
-
-class _as_broken:  # noqa: N801 - reads as a statement
-    """A stream that the cut has closed under somebody else looks like one that the network has lost."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind, error, traceback) -> None:
-        if isinstance(error, trio.ClosedResourceError):
-            raise trio.BrokenResourceError("cut") from error
-
-
-def cut(client: Client, **words) -> Client:
-    """A fresh client of the same name, keys and randomness, over scissors."""
-    return Client(replace(client.setup, transport=Scissors(client.setup.transport, **words)))
-
-
-async def ends_of_a_round() -> tuple[int, list[int]]:
-    """Where, in bytes, each thing ends that goes over the wire in a client's round; and where the connecting ends."""
-    async with simulate(TASK, model(), seed=1) as network, cut(network.client("carol")) as carol:
-        scissors = carol.setup.transport
-        connected = scissors.passed
-        await take_part(carol)
-        await finish_with(network, "carol")
-        await carol.outcome()
-        return connected, list(scissors.ends)
-
-
-@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("offset", "away", "first"), [(-1, 0.0, 0), (0, 0.0, 3), (-1, 3.0, 6)])
-async def test_a_round_is_exact_wherever_a_client_s_connections_are_cut(offset, away, first, every, autojump_clock):
-    """And where nobody can be reached for a while afterwards; but nobody waits for servers it has never met."""
-    connected, ends = await ends_of_a_round()
-    assert len(ends) > 30
-    for end in ends[first % every : -1 : every]:
-        if away and end <= connected:
-            continue
-        async with (
-            simulate(TASK, model(), seed=1) as network,
-            cut(network.client("carol"), cut_at=end + offset, away=away) as carol,
-        ):
-            await take_part(carol)
-            assert carol.pending == 0
-            await finish_with(network, "carol")
-            assert (await carol.outcome()).counted
-            assert carol.setup.transport.cut_at == float("inf"), f"never cut at {end + offset}"
-            assert len(carol.setup.transport.dialled) > 2
+def dialling(client: Client, until: float = 0.0) -> Client:
+    """A fresh client of the same name, keys and randomness."""
+    return Client(replace(client.setup, transport=Dialling(client.setup.transport, until)))
 
 
 async def test_a_server_that_was_never_there_is_not_waited_for(autojump_clock, network):
-    carol = cut(network.client("carol"), until=float("inf"))
+    carol = dialling(network.client("carol"), until=float("inf"))
     with pytest.raises(UnreachableError, match=r"^S0 \(S0\): nothing listens at S0"):
         await carol.run()
     assert trio.current_time() == 0
@@ -174,7 +124,7 @@ async def test_a_server_that_was_there_in_an_earlier_life_is_waited_for(autojump
     store = MemoryStore()
     async with Client(replace(network.client("carol").setup, store=store)):
         pass
-    carol = cut(network.client("carol"), until=20.0)
+    carol = dialling(network.client("carol"), until=20.0)
     async with Client(replace(carol.setup, store=store)) as carol:
         assert 20 <= trio.current_time() < 26
         await take_part(carol)
@@ -252,21 +202,13 @@ async def test_patience_is_a_number_of_seconds(patience, autojump_clock, network
 
 
 async def test_a_wait_that_the_servers_impose_takes_no_patience(autojump_clock):
-    """Connections are lost every minute, while a client waits an hour for the next round."""
-    async with simulate(TASK, model(), seed=1) as network, cut(network.client("carol")) as carol:
-        await take_part(carol)
-
-        async def lose_connections() -> None:
-            for _ in range(8):
-                await trio.sleep(60)
-                with suppress(trio.BrokenResourceError):
-                    await carol.setup.transport.cut()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(take_part, carol, wait=True))
-            await lose_connections()
-            await finish_with(network, "carol")
-        await finish_with(network, "carol")
+    """A server is killed every twenty seconds, while a client waits for the end of the round."""
+    kills = [Crash(SERVERS[number % 2], AtTime(20.0 * number), down=0.5) for number in range(1, 6)]
+    async with listening(SMALL, MODEL, THREE, *kills) as made:
+        made.start(THREE[0], take_part_and_wait, lambda setup: Client(replace(setup, patience=10.0)))
+        await trio.sleep(110)
+        assert made.injector.fired == kills
+        assert (made.process(THREE[0]).lives, made.process(THREE[0]).running) == (1, True)
 
 
 async def test_many_clients_do_not_come_back_all_at_once(autojump_clock, network):
@@ -314,7 +256,7 @@ def strangers(setup: ClientSetup) -> dict[type[FslError], ClientSetup]:
 @pytest.mark.parametrize("kind", [WrongServerKeyError, RefusedError, KindMismatchError, MisuseError])
 async def test_what_will_be_the_same_next_time_is_told_at_once(kind, autojump_clock, network):
     """A wrong key is tried once more: a server that is killed in the middle of a handshake looks the same."""
-    transport = Scissors(network.client("carol").setup.transport)
+    transport = Dialling(network.client("carol").setup.transport)
     client = Client(replace(strangers(network.client("carol").setup)[kind], transport=transport, patience=float("inf")))
     with pytest.raises(kind, match="S0"):
         await client.run()

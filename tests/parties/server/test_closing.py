@@ -7,10 +7,14 @@ from fsl_async.errors import MisuseError
 from fsl_async.wire.messages import Message, Submit
 from parties import RoundClosedError, simulate
 from parties.schedule import Schedule
+from parties.testing import AtTransition, Crash
+from parties.testing.faults import Moment
 from tests.parties.server.test_protocols_alone import PSR
-from tests.parties.server.test_restart import MODEL, TASK, clients, house, take_part, update
+from tests.parties.server.test_restart import MODEL, TASK, restarted, take_part, update
 from tests.support.shop import Shop, assert_exact, meddled, opened
 from tests.support.shop import take_part as shop_with
+
+CLOSES = ("ssa", "Open", "CloseRound", "Closed")
 
 # ---- the other server follows
 
@@ -66,18 +70,18 @@ async def test_a_round_that_was_aborted_or_is_to_come_is_not_closed() -> None:
 
 
 async def test_a_round_is_not_closed_while_the_other_server_could_not_follow(autojump_clock: trio.abc.Clock) -> None:
-    async with house(1) as home, clients(home) as (anna, ben, _):
+    crash = Crash("S1", AtTransition(*CLOSES, "before write"), down=1000.0)
+    async with restarted(crash) as (made, (anna, ben, _)):
         await anna.submit(update(0))
         await ben.submit(update(1))
-        home.away[1], home.disks[1].kill_at = 1000.0, home.disks[1].commits + 1
         with pytest.raises(MisuseError, match="S1 ends before it has closed round 1"):
-            await home.server[1].close_now(1)
+            await made.servers[1].close_now(1)
         await trio.sleep(0.5)
-        assert home.kills == [1]
+        assert made.injector.fired == [crash]
         with pytest.raises(MisuseError, match=r"S1 is not connected to S0: .* close it when S1 is back"):
-            await home.server[0].close_now(1)
+            await made.servers[0].close_now(1)
         await trio.sleep(2000)
-        assert await home.server[0].close_now(1) == 2
+        assert await made.servers[0].close_now(1) == 2
         assert (await anna.outcome()).counted
 
 
@@ -95,23 +99,23 @@ async def test_a_round_that_has_closed_is_left_as_it_is() -> None:
         assert (await net.servers[0].next_round(1)).is_open
 
 
-@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize(("moment", "recorded"), [("before write", False), ("after write", True)])
 async def test_a_server_killed_as_it_closes_has_closed_the_round_or_is_asked_again(
-    recorded: bool, autojump_clock: trio.abc.Clock
+    moment: Moment, recorded: bool, autojump_clock: trio.abc.Clock
 ) -> None:
-    async with house(1) as home, clients(home) as (anna, ben, _):
+    crash = Crash("S0", AtTransition(*CLOSES, moment), down=1.0)
+    async with restarted(crash) as (made, (anna, ben, _)):
         told: dict[str, bool] = {}
         async with trio.open_nursery() as nursery:
             for place, client in enumerate((anna, ben)):
                 nursery.start_soon(take_part, client, place, False, told)
             await trio.sleep(10)
-            home.disks[0].kill_at_event, home.disks[0].kill_after = b"CloseRound", recorded
             with pytest.raises(MisuseError, match="S0 ends before it has closed round 1: ask again when it is back"):
-                await home.server[0].close_now(1)
+                await made.servers[0].close_now(1)
             await trio.sleep(20)
-            assert home.kills == [0]
-            assert home.server[0].status().rounds_done == int(recorded)
-            assert await home.server[0].close_now(1) == 2
+            assert made.injector.fired == [crash]
+            assert made.servers[0].status().rounds_done == int(recorded)
+            assert await made.servers[0].close_now(1) == 2
         assert told == {"anna": True, "ben": True}
 
 

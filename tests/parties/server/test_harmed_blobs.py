@@ -112,7 +112,7 @@ async def test_a_slow_disk_under_blobs_delays_and_changes_nothing(autojump_clock
 
 
 async def test_no_seed_is_in_a_blob(autojump_clock):
-    async with a_world(retention=1) as made:
+    async with a_world(schedule={"retention": 1}) as made:
         await settled(made)
         exact(made)
         blobs = [bytes(content) for name in SERVERS for content in made.blob_disks[name].blobs.values()]

@@ -32,8 +32,9 @@ from parties.server.peer.forwarding import objection
 from parties.server.replies import reserve_nothing
 from parties.server.server import Server
 from parties.storage.store import Put
-from tests.parties.server.test_restart import MODEL, clients, house
-from tests.support.cases import one_in
+from parties.testing import AtTransition, Crash
+from parties.testing.machines import declared
+from tests.parties.server.test_restart import MODEL, restarted
 from tests.support.hand_made import name_of
 from tests.support.machine_scenes import key
 
@@ -133,46 +134,20 @@ async def test_a_client_has_so_many_retrievals_in_a_round_and_again_in_the_next(
             await net.finish_round()
 
 
-async def test_time_ends_a_round_of_retrievals(autojump_clock: trio.testing.MockClock) -> None:
-    async with house(1, PSR, seconds=10.0) as home:
-        run = await home.server[0].next_round(0)
-        await home.server[0].rounds.until_settled(run)
-        assert run.report().ended == "done"
-
-
-@pytest.mark.parametrize(
-    ("event", "after"), one_in(2, ["CloseRound", "PeerClosed", "PeerConclusion", "GaveUp", "PeerAbort"], [False, True])
-)
-async def test_a_killed_server_ends_the_round_as_the_other_does(
-    event: str, after: bool, autojump_clock: trio.testing.MockClock
-) -> None:
-    async with house(1, PSR, seconds=10.0, patience=5.0) as home, clients(home) as (ada, *_):
-        await ada.retrieve({"items": [1, 2]})
-        for disk in home.disks:
-            disk.kill_at_event, disk.kill_after = event.encode(), after
-        if event in ("GaveUp", "PeerAbort"):
-            with trio.move_on_after(5):
-                await home.server[0].abort_round(1, "enough")
-        await trio.sleep(100)
-        past = [(await server.past_rounds(1, before=2))[0].report for server in home.server]
-        assert past[0] == past[1]
-        assert home.kills or (event == "PeerConclusion" and past[0].ended == "aborted")
-        await ada.retrieve({"items": [1, 2]})
-
-
 async def test_an_operator_aborts_a_round_while_the_other_server_is_away(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async with house(1, PSR, seconds=10.0, patience=1e6) as home, clients(home) as (ada, *_):
+    closes = [at for at in declared("psr") if at.state == "Open" and at.event in ("CloseRound", "PeerClosed")]
+    gone = [Crash("S1", AtTransition(*at, "before write"), down=1000.0) for at in closes]
+    async with restarted(*gone, task=PSR, seconds=10.0, patience=1e6) as (made, (ada, *_)):
         await ada.retrieve({"items": [1]})
-        home.away[1], home.disks[1].kill_at_event = 1000.0, b"CloseRound"
         await trio.sleep(50)
-        status = home.server[0].status().round
+        status = made.servers[0].status().round
         assert (status.state, status.waiting_for) == ("Closed", "S1 to close it, too")
-        report = await home.server[0].abort_round(1, "S1 is away")
+        report = await made.servers[0].abort_round(1, "S1 is away")
         assert report.explanation == "S0 gave up: S1 is away"
         await trio.sleep(1000)
-        assert (await home.server[1].past_rounds(1, before=2))[0].report == report
+        assert made.settled[1][1] == report
 
 
 async def test_a_round_that_both_have_closed_is_not_aborted(autojump_clock: trio.testing.MockClock) -> None:

@@ -1,6 +1,6 @@
 """What the tests of the laboratory share: a small task, its model, a client's part in it, and a world to its end."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -26,6 +26,7 @@ MODEL = {"items": np.zeros((16, 1), np.int64), "head": np.zeros(2, np.int64)}
 
 
 THREE = [f"client {number}" for number in range(3)]
+NOTHING_ELSE: Mapping[str, Any] = {}
 
 
 async def take_part(client: Client) -> None:
@@ -57,13 +58,33 @@ def one_round(seed: int, faults: Sequence[Fault] = (), clients: int = 2, patienc
 
 @asynccontextmanager
 async def listening(
-    task: Task, model: Model, names: Sequence[str], *faults: Fault, seed: int = 4, retention: int = 0, **more: Any
+    task: Task,
+    model: Model,
+    names: Sequence[str],
+    *faults: Fault,
+    seed: int = 4,
+    schedule: Mapping[str, Any] = NOTHING_ELSE,
+    **more: Any,
 ) -> AsyncIterator[World]:
-    """A world whose servers listen; these clients can take part in its one round."""
-    schedule = Schedule(clients=len(names), seconds=300.0, rounds=1, retention=retention, patience=600.0)
-    async with world(task, model, seed, faults, schedule, clients=names, **more) as made:
+    """A world whose servers listen, for one round of these clients unless the schedule says otherwise."""
+    usual: dict[str, Any] = {"clients": len(names), "seconds": 300.0, "rounds": 1, "patience": 600.0}
+    async with world(task, model, seed, faults, Schedule(**(usual | {**schedule})), clients=names, **more) as made:
         await made.wait_listening()
         yield made
+
+
+async def present(made: World, names: Sequence[str] = THREE) -> list[Client]:
+    """Clients that are connected for as long as the world lasts, for a test that makes their calls itself."""
+    sending, arriving = trio.open_memory_channel[Client](len(names))
+
+    async def stay(client: Client) -> None:
+        await sending.send(client)
+        await trio.sleep_forever()
+
+    for name in names:
+        made.start(name, stay)
+    there = {client.name: client for client in [await arriving.receive() for _ in names]}
+    return [there[name] for name in names]
 
 
 async def settled(made: World, names: Sequence[str] = THREE, part: Callable[..., Any] = take_part) -> None:
