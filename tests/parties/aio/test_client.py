@@ -10,8 +10,8 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import aclosing
 
-import numpy as np
 import pytest
 import trio
 
@@ -39,16 +39,6 @@ async def take_part(client: parties.aio.Client) -> None:
     assert found["items"].shape == (len(basket.rows), 3)
     receipt = await client.submit(basket.update)
     assert (receipt.number, client.pending, client.undecided) == (client.round_number, 0, client.round_number)
-
-
-def test_a_table_comes_whole(town):
-    async def main() -> None:
-        async with connect(town, "anna") as anna:
-            for _ in range(2):
-                found = await anna.retrieve({"items": ...})
-                np.testing.assert_array_equal(found["items"], model()["items"])
-
-    asyncio.run(main())
 
 
 def test_rounds_from_an_asyncio_program(town):
@@ -102,18 +92,6 @@ def test_errors_are_those_of_the_other_doors(town, tmp_path):
         (town.folder / "task.toml").write_text(text.replace(town.shop.addresses[1], "127.0.0.1:1"))
         with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
             await parties.aio.connect(town.folder / "task.toml", town.folder / "ben.key", patience=0)
-
-    asyncio.run(main())
-
-
-def test_a_client_that_outlives_its_block(town):
-    """As in a notebook, whose cells are run one by one."""
-
-    async def main() -> None:
-        anna = await connect(town, "anna")
-        await take_part(anna)
-        await anna.aclose()
-        await anna.aclose()
 
     asyncio.run(main())
 
@@ -198,7 +176,7 @@ def test_a_loop_that_ends_with_a_call_under_way(town):
     ended: list[str] = []
 
     async def background(anna: parties.aio.Client) -> None:
-        async with anna_closed(anna):
+        async with aclosing(anna):
             try:
                 await anna.outcome()
             except asyncio.CancelledError:
@@ -213,19 +191,6 @@ def test_a_loop_that_ends_with_a_call_under_way(town):
 
     asyncio.run(main())
     assert ended == ["cancelled"]
-
-
-class anna_closed:  # noqa: N801
-    """Closes a client at the end of a block."""
-
-    def __init__(self, client: parties.aio.Client) -> None:
-        self.client = client
-
-    async def __aenter__(self) -> None:
-        pass
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.client.aclose()
 
 
 def test_a_loop_that_is_closed_over_a_task(town):

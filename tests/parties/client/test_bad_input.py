@@ -3,22 +3,16 @@
 import random
 import re
 from contextlib import suppress
-from dataclasses import replace
 
 import msgspec
 import numpy as np
 import pytest
 import trio
 
-from fsl_async.errors import FslError, MisuseError, PeerViolationError, leaves
-from fsl_async.ring import Ring, RingIntegers
-from fsl_async.task import Sparse
-from fsl_async.wire.codec import CONTROL_LIMIT, decode, encode
-from fsl_async.wire.messages import FromClient, FromServer, Hint, Receipt, Retrieve, Submit
-from parties import Client, Identity, RequestDeniedError, simulate
-from parties.identity.keys import key_prefix
-from tests.support.cases import often
-from tests.support.hand_made import connected
+from fsl_async.errors import MisuseError, PeerViolationError, leaves
+from fsl_async.ring import RingIntegers
+from fsl_async.wire.messages import Hint
+from parties import RequestDeniedError, simulate
 from tests.support.shop import (
     HEAD,
     ROWS,
@@ -27,18 +21,11 @@ from tests.support.shop import (
     WIDTH,
     Basket,
     Shop,
-    all_take_part,
     honest_round,
     meddled,
     model,
     take_part,
     with_fields,
-)
-from transport import (
-    ChannelClosedError,
-    RefusedError,
-    UnreachableError,
-    WrongServerKeyError,
 )
 from transport.preamble import MAGIC
 
@@ -156,64 +143,6 @@ async def test_a_model_that_does_not_fit_the_task_is_refused(broken, pattern):
 # ---- what a client does wrong over the wire
 
 
-def with_bulk(change):
-    """A hook that changes the bulk of whatever carries some."""
-
-    async def hook(address, message, data):
-        bulk = bytes(decode(data, FromClient, "the test").bulk)
-        return b"".join(encode(message, change(bulk))) if bulk else data
-
-    return hook
-
-
-def with_bytes(change):
-    """A hook that changes the bytes of retrievals and submissions."""
-
-    async def hook(address, message, data):
-        return change(data) if isinstance(message, Retrieve | Submit) else data
-
-    return hook
-
-
-def flipped(data: bytes) -> bytes:
-    return data[:-1] + bytes([data[-1] ^ 1])
-
-
-UNREADABLE = "message that cannot be read: |which has no bulk|bytes .* expected"
-WIRE_FAULTS = {
-    "bulk cut short": (with_bulk(lambda bulk: bulk[:-1]), "bytes .* expected"),
-    "bulk too long": (with_bulk(lambda bulk: bulk + b"\0"), "bytes .* expected"),
-    "bulk altered": (with_bulk(flipped), "the digest that you announced|does not match its digest"),
-    "bulk far too long": (with_bulk(lambda bulk: bulk + bytes(10**6)), "no request of this task has"),
-    "bulk missing": (with_bulk(lambda bulk: b""), "bytes .* expected"),
-    "message cut short": (with_bytes(lambda data: data[:-1]), UNREADABLE),
-    "message cut to nothing": (with_bytes(lambda data: b""), UNREADABLE),
-    "trailing bytes": (with_bytes(lambda data: data + b"\0"), UNREADABLE),
-    "not a message": (with_bytes(lambda data: b"\xc1" * 100), UNREADABLE),
-    "deeply nested": (with_bytes(lambda data: b"\x91" * 1000 + b"\xc0"), UNREADABLE),
-    "an announced giant": (with_bytes(lambda data: b"\xdf\xff\xff\xff\xff"), UNREADABLE),
-    "more than control": (
-        with_bytes(lambda data: b"\xc6\0\2\0\0" + bytes(2 * CONTROL_LIMIT)),
-        "no request of this task has 131,077 bytes",
-    ),
-    "seed of another client": (with_fields(Retrieve | Submit, seed=bytes(16)), "master seed"),
-    "seed of no length": (with_fields(Retrieve | Submit, seed=b""), "length >= 16"),
-    "another digest": (with_fields(Retrieve | Submit, public_digest=bytes(32)), "you announced"),
-    "query out of range": (with_fields(Retrieve, query=9), "numbered from 1 to 8, not 9"),
-    "a digest of a proof where there is no bound": (with_fields(Submit, bound_digest=bytes(32)), "the bound's proof"),
-    "query unknown": (with_fields(Submit, query=7), "retrieval 7.* is unknown"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", WIRE_FAULTS)
-async def test_a_malformed_request_ends_for_its_sender_alone(case, autojump_clock, network):
-    fault, pattern = WIRE_FAULTS[case]
-    async with meddled(network.client("mallory"), outgoing=fault) as mallory:
-        with pytest.raises(RequestDeniedError, match=pattern):
-            await take_part(mallory)
-    await honest_round(network)
-
-
 @pytest.mark.parametrize(
     ("announced", "says"),
     [(b"", "length >= 32"), (bytes(32), "the public part that you sent does not have the digest that you announced")],
@@ -229,14 +158,6 @@ async def test_a_hint_announces_its_part_as_a_submission_does(announced, says, a
         await honest_round(network, "mallory")
         with pytest.raises(RequestDeniedError, match=says):
             await take_part(mallory)
-
-
-async def test_a_request_for_another_round_is_refused_as_closed(network):
-    hook = with_fields(Retrieve | Submit, round_id=bytes(32))
-    async with meddled(network.client("mallory"), outgoing=hook) as mallory:
-        with pytest.raises(FslError, match="the round of this request is not open"):
-            await take_part(mallory)
-    await honest_round(network)
 
 
 @pytest.fixture(params=["memory", "tcp"])
@@ -261,59 +182,7 @@ async def send_quietly(stream, data):
         await stream.send_all(data)
 
 
-async def test_random_messages_on_an_open_channel_disturb_nobody(shop):
-    draw = random.Random(10)
-    for server in (0, 1):
-        for length in (0, 1, 50, 5_000):
-            async with connected(shop.client("mallory"), server) as channel:
-                await channel.send(draw.randbytes(length))
-                assert decode(await channel.receive(10**6), FromServer, "a server").message.reason == "malformed"
-                with pytest.raises(ChannelClosedError):
-                    await channel.receive(10**6)
-    await honest_round(shop)
-
-
-# ---- who is who
-
-
-async def test_an_unknown_client_is_refused_with_its_key(network):
-    stranger = Identity.generate("stranger")
-    client = Client(replace(network.client("anna").setup, identity=stranger))
-    with pytest.raises(RefusedError, match=f"unknown client: key {key_prefix(stranger.public.channel)}"):
-        await client.run()
-    await honest_round(network)
-
-
-async def test_a_wrong_server_key_is_refused_before_the_client_says_who_it_is(network):
-    setup = network.client("carol").setup
-    for swapped in (setup.servers[::-1], (setup.servers[0], Identity.generate("S1").public)):
-        with pytest.raises(WrongServerKeyError, match="pinned key"):
-            await Client(replace(setup, servers=swapped)).run()
-    await honest_round(network)
-
-
-async def test_a_server_that_is_not_there_is_named_by_its_address(network):
-    setup = network.client("carol").setup
-    with pytest.raises(UnreachableError, match="nothing listens at 'S7'"):
-        await Client(replace(setup, addresses=("S0", "S7"))).run()
-    await honest_round(network)
-
-
-OTHER_TASKS = {
-    "min_clients": ({"min_clients": 3}, "min_clients is 2 there, 3 here"),
-    "ring": ({"ring": Ring(64, fraction_bits=17)}, "ring.fraction_bits is 16 there, 17 here"),
-    "security": ({"security": "semi-honest"}, "security is 'verified' there, 'semi-honest' here"),
-    "blocks": ({"blocks": (Sparse(name="items", rows=ROWS, select=4),)}, r"blocks\[0\]\.select is 8 there, 4 here"),
-}
-
-
-@pytest.mark.parametrize("field", OTHER_TASKS)
-async def test_another_task_is_refused_by_field_and_both_values(field, network):
-    fields, pattern = OTHER_TASKS[field]
-    task = msgspec.structs.replace(TASK, **fields)
-    with pytest.raises(MisuseError, match=f"S0 runs another task: .*{pattern}"):
-        await Client(replace(network.client("carol").setup, task=task)).run()
-    await honest_round(network)
+# ---- servers that do not belong together
 
 
 async def test_servers_with_unequal_models_both_end_with_the_digests(nursery):
@@ -340,61 +209,3 @@ async def test_servers_with_different_tasks_do_not_work_together(nursery):
     (misuse,) = leaves(shop.failures[0])
     assert isinstance(misuse, MisuseError)
     assert "S0 serves another task: its digest is" in str(misuse)
-
-
-# ---- submitting twice
-
-
-async def test_the_same_submission_again_gets_the_same_receipts(network):
-    sent: dict[str, bytes] = {}
-
-    async def keep(address, message, data):
-        if isinstance(message, Submit):
-            sent[address] = data
-        return data
-
-    async with meddled(network.client("carol"), outgoing=keep) as carol:
-        await carol.retrieve({"items": Basket("carol").rows})
-        receipt = await carol.submit(Basket("carol").update)
-        for server in (0, 1):
-            async with connected(carol, server) as channel:
-                await channel.send(sent[f"S{server}"])
-                again = decode(await channel.receive(10**6), FromServer, f"S{server}").message
-                assert isinstance(again, Receipt)
-                assert (again.digest, again.signature) == (receipt.digest, receipt.signatures[server])
-    await honest_round(network, "carol")
-
-
-async def test_another_submission_of_one_client_is_a_conflict_and_the_first_one_counts(network):
-    async with network.client("carol") as carol, Client(network.client("carol").setup) as twin:
-        await take_part(carol, retrieves=False)
-        with pytest.raises(RequestDeniedError, match="conflict"):
-            await twin.submit({"head": np.ones(HEAD)})
-        assert carol.name == twin.name
-    await honest_round(network, "carol")
-
-
-@pytest.mark.parametrize("seed", often(3, range(6)))
-async def test_two_connections_of_one_client_at_once_count_at_most_once(seed, autojump_clock):
-    async with simulate(TASK, model(), seed=seed) as network:
-        twin = Client(network.client("carol").setup)
-        async with network.client("carol") as one, twin as other, trio.open_nursery() as nursery:
-            accepted, refused = [], []
-
-            async def submit(client, head):
-                try:
-                    await client.submit({"head": np.full(HEAD, head)})
-                    accepted.append(head)
-                except FslError as error:
-                    refused.append(error)
-
-            nursery.start_soon(submit, one, 1.0)
-            nursery.start_soon(submit, other, 2.0)
-            async with network.client("anna") as anna, network.client("ben") as ben:
-                await all_take_part(anna, ben)
-            outcome = await network.finish_round()
-        assert len(accepted) <= 1, f"seed {seed}"
-        assert len(accepted) + len(refused) == 2
-        assert outcome.clients == ("anna", "ben", "carol")[: 2 + len(accepted)]
-        expected = Basket("anna").head + Basket("ben").head + sum(accepted)
-        np.testing.assert_array_equal(outcome.update["head"], expected, err_msg=f"seed {seed}")

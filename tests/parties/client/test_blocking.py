@@ -23,7 +23,7 @@ import parties
 from fsl_async.errors import MisuseError
 from parties import connect_blocking
 from parties.client.blocking import BlockingClient
-from tests.support.shop import Basket, assert_exact, model
+from tests.support.shop import Basket, assert_exact
 from transport import RefusedError, UnreachableError
 
 
@@ -48,18 +48,6 @@ def take_part(client: BlockingClient) -> None:
     receipt = client.submit(basket.update)
     assert receipt.number == client.round_number
     assert client.pending == 0
-
-
-def test_a_table_comes_whole_and_any_of_its_rows_are_updated(town):
-    with town.connect("anna") as anna, town.connect("ben") as ben:
-        for client, row in ((anna, 4), (ben, 299)):
-            found = client.retrieve({"items": ..., "head": ...})
-            np.testing.assert_array_equal(found["items"], model()["items"])
-            client.submit({"items": ([row], [[1, 2, 3]])})
-        update = town.finish_round().update["items"]
-        np.testing.assert_array_equal(update[[4, 299]], [[1, 2, 3]] * 2)
-        table = anna.retrieve({"items": ...}, wait=True)["items"]
-        np.testing.assert_array_equal(table, model()["items"] + update)
 
 
 def test_rounds_from_code_that_is_not_async(town):

@@ -87,23 +87,6 @@ async def test_every_slice_is_added_by_some_worker(autojump_clock, sealed, worke
     assert sealed == {(owner, number) for owner in owners for number in range(slices)}
 
 
-@pytest.mark.parametrize("moment", often(3, [0.2, 1.5, 3.0, 1.0, 2.0, 5.0]))
-async def test_a_worker_dies_and_its_slice_is_given_to_another(autojump_clock, moment):
-    deaths = [Crash("S0.worker-1", AtTime(moment), down=float("inf")), Crash("S1.worker-1", AtTime(moment + 0.5), 9.0)]
-    async with a_world(*deaths, workers=(2, 1), slices=2, computing=0.3) as made:
-        await settled(made)
-        exact(made)
-
-
-async def test_a_worker_that_is_stopped_keeps_its_slice_from_nobody(autojump_clock):
-    stopped = StoppedWorker("S0.worker-2", begin=1.0, seconds=100.0)
-    async with a_world(stopped, workers=(3, 0), slices=3, computing=0.3) as made:
-        await settled(made)
-        assert made.now < stopped.begin + stopped.seconds
-        await trio.sleep(120)
-        exact(made)
-
-
 @pytest.mark.parametrize("harm", ["altered", "missing"])
 async def test_blobs_that_are_damaged_are_waited_for_in_every_slice(autojump_clock, harm):
     async with a_world(SpoiltBlobs("S0.worker-1", 0.0, 40.0, harm), workers=(2, 0), slices=3) as made:
@@ -111,7 +94,7 @@ async def test_blobs_that_are_damaged_are_waited_for_in_every_slice(autojump_clo
         exact(made)
 
 
-@pytest.mark.parametrize("seed", often(4, range(80)))
+@pytest.mark.parametrize("seed", often(4, range(24)))
 async def test_whatever_happens_to_workers_the_sum_is_exact(autojump_clock, seed):
     rng = random.Random(f"{seed}/slices")
     workers = rng.choice([(1, 0), (0, 3), (2, 2), (4, 1)])

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from fsl_async.protocols import ssa
 from parties import events
 from parties.operator.lag import ALARM, INTERVAL, LONG, MANY, QUIET, STUCK, EventLoopLag
-from parties.operator.metrics import OTHER, STATES, TOSSING, WARNINGS, Metrics
+from parties.operator.metrics import OTHER, STATES, TOSSING, WARNINGS
 from tests import ROOT
 from tests.parties.operator.paper import SAMPLES
 from tests.parties.operator.stage import NASTY, NOTE, Stage, play_blobs, play_day, play_workers, settled_round
@@ -183,20 +183,6 @@ def test_labels_stay_few_whatever_strangers_send(stage):
         fresh = labels - before[name]
         assert all(OTHER in dict(each).values() for each in fresh), f"{name}: {fresh}, seed {seed}"
         assert len(labels) < 100
-
-
-def test_no_client_and_no_address_is_in_the_metrics(stage):
-    play_day(stage, rounds=3)
-    text = stage.scrape()
-    for name in (NASTY, "alice", "phone-", "203.0.113.9"):
-        assert name not in text
-
-
-def test_two_servers_in_one_process_count_apart():
-    first, second = Metrics("S0", "goods"), Metrics("S1", "goods")
-    first.hear(events.SubmissionIn(number=1, client="a", total=1))
-    assert first.registry.get_sample_value("fsl_submissions_total") == 1
-    assert second.registry.get_sample_value("fsl_submissions_total") == 0
 
 
 def test_the_text_is_what_prometheus_parses_and_every_metric_says_what_it_is(stage):

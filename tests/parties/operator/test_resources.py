@@ -251,6 +251,9 @@ async def test_a_request_without_a_host_is_malformed_or_refused(port):
     assert (await port.exchange(b"GET /status.json HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 421 ")
 
 
+ORDERS = [*(("POST", f"/rounds/1/{what}") for what in ("abort", "close", "draw")), ("PUT", "/log-level")]
+
+
 async def test_nothing_changes_without_the_token(port):
     port.stage.open_round(1)
     because = json.dumps({"because": "a trial"}).encode()
@@ -266,36 +269,12 @@ async def test_nothing_changes_without_the_token(port):
         token.upper(),
     ):
         headers = {"Authorization": wrong} if wrong else {}
-        for method, path in (("POST", "/rounds/1/abort"), ("POST", "/rounds/1/close"), ("PUT", "/log-level")):
+        for method, path in ORDERS:
             status, found, body = await port.ask(method, path, because, **headers)
             assert (status, found["www-authenticate"]) == (401, "Bearer"), wrong
             assert token[7:].encode() not in body
     assert port.stage.aborted == []
     assert port.stage.log.level == "info"
-
-
-async def test_an_operator_ends_a_gathering(port):
-    assert (await port.ask("POST", "/rounds/1/draw", b"{}"))[0] == 401
-    status, answer = await port.order("POST", "/rounds/1/draw", b"{}")
-    assert (status, answer["error"]) == (409, "nobody is to be drawn for round 1 now")
-    port.stage.asked = 12
-    drawn = {"version": VERSION, "number": 1, "asked": 12}
-    assert await port.order("POST", "/rounds/1/draw", b"{}") == (202, drawn)
-    assert port.stage.drawing == [1]
-
-
-async def test_an_operator_closes_a_round(port):
-    assert (await port.ask("POST", "/rounds/1/close"))[0] == 401
-    assert (await port.order("GET", "/rounds/1/close"))[0] == 405
-    status, answer = await port.order("POST", "/rounds/1/close")
-    assert (status, answer["error"]) == (409, "round 1 is not open")
-    port.stage.open_round(1)
-    for client in ("alice", "bob"):
-        port.stage.connect(client)
-        port.stage.submit(client)
-    closed = {"version": VERSION, "number": 1, "submissions": 2}
-    assert await port.order("POST", "/rounds/1/close") == (202, closed)
-    assert port.stage.closed == [1]
 
 
 async def test_an_operator_gives_a_round_up_and_says_why(port):
@@ -318,14 +297,6 @@ async def test_an_operator_gives_a_round_up_and_says_why(port):
     ):
         assert (await port.order("POST", "/rounds/4/abort", wrong))[0] == 400
     assert len(port.stage.aborted) == 1
-
-
-async def test_an_operator_changes_the_level_of_the_log(port):
-    status, answer = await port.order("PUT", "/log-level", b'{"level": "DEBUG"}')
-    assert (status, answer["level"], port.stage.log.level) == (200, "debug", "debug")
-    status, answer = await port.order("PUT", "/log-level", b'{"level": "loud"}')
-    assert (status, port.stage.log.level) == (400, "debug")
-    assert "debug, info, warning, error" in answer["error"]
 
 
 async def test_errors_of_the_server_are_answers(port, monkeypatch):

@@ -29,7 +29,7 @@ from tests.parties.operator.asking import serving
 from tests.parties.operator.paper import Paper
 from tests.parties.operator.stage import NASTY, Stage, play_blobs, play_day, play_workers
 from tests.support.shop import SERVER_FILE
-from transport import ForeignPeerError, UnreachableError
+from transport import ForeignPeerError
 
 
 @pytest.fixture
@@ -283,7 +283,7 @@ async def test_a_round_is_given_up_and_the_log_turned_up_from_the_command_line(s
         assert capsys.readouterr().out == "round 1 is aborted: a trial\n"
         code, found = await called(capsys, words("rounds", "abort", config, 2, "--because", "x", "--format", "json"))
         assert (code, found["error"]["message"]) == (7, "round 2 is not running")
-        code, found = await called(capsys, words("log-level", config, "warning", "--format", "json"))
+        code, found = await called(capsys, words("log-level", config, "WARNING", "--format", "json"))
         assert (code, found["result"], stage.log.level) == (0, {"level": "warning"}, "warning")
         code, found = await called(capsys, words("log-level", config, "loud", "--format", "json"))
         assert code == 3
@@ -461,13 +461,6 @@ def test_what_a_later_server_says_besides_is_passed_over(stage):
 async def test_a_port_that_cannot_be_is_refused():
     with pytest.raises(ChannelError):
         await operator_port("http://127.0.0.1:99999").get("/status.json", StatusAnswer)
-
-
-def test_an_address_nobody_listens_at(capsys):
-    with pytest.raises(UnreachableError, match=r"nothing answers at http://127\.0\.0\.1:9 "):
-        trio.run(operator_port("http://127.0.0.1:9").get, "/status.json", StatusAnswer)
-    assert commands.status("http://127.0.0.1:9", form="json") == 4
-    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "UnreachableError"
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "1000000000"])

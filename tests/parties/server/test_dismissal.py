@@ -9,8 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from parties.deployment.watched_files import watched_clients
-from parties.events import ConnectionFailed, Enrolled, Revoked, ServerEvent
+from parties.events import ConnectionFailed, Enrolled, ServerEvent
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
 from parties.server.admission import Anyone
@@ -118,17 +117,6 @@ async def test_what_was_acknowledged_before_counts(shop, autojump_clock):
             await take_part(anna)
     assert_exact(await shop.finish_round(), "ben", "carl")
     assert shop.failures == []
-
-
-async def test_a_change_of_the_file_is_enough(shop, nursery):
-    for index, server in enumerate(shop.servers):
-        nursery.start_soon(watched_clients(shop.path, server.enrolment, shop.events[index].append).keep)
-    async with opened(*map(shop.client, NAMES)):
-        revoke_client(shop.path, "anna")
-        with trio.fail_after(10):
-            while [server.visitors for server in shop.servers] != [2, 2]:  # noqa: ASYNC110 - a thread reads the file
-                await trio.sleep(0.01)
-        assert shop.told(Revoked) == [Revoked(client="anna")]
 
 
 async def test_on_one_list_alone_a_client_is_let_go_by_that_server_alone(shop, autojump_clock):

@@ -365,18 +365,6 @@ async def test_a_revoked_key_does_not_enrol_anew_where_everybody_may(path, known
         refused(await come(gate, stranger), "was revoked")
 
 
-async def test_who_is_dismissed_is_told_why_and_nobody_else_is(path, known):
-    gate = gate_of(Registry.load(path))
-    gate.reload(Registry.load(path))
-    assert all(gate.dismissal(known[name].public) is None for name in ("anna", "ben"))
-    revoke_client(path, "anna")
-    gate.reload(Registry.load(path))
-    assert "was revoked" in gate.dismissal(known["anna"].public).reason
-    assert gate.dismissal(known["ben"].public) is None
-    gate.reload(Registry())
-    assert "not on S0's list any more" in gate.dismissal(known["ben"].public).reason
-
-
 # ---- a running server's list
 
 

@@ -28,7 +28,6 @@ from parties.server.sessions import StoredOrigin
 from parties.status import PastRound
 from parties.storage.store import MemoryStore, Put, Record, decode_stored
 from tests.support.cases import in_turn
-from tests.system.fuzzing.catalogue import PARSERS
 from tests.system.fuzzing.samples import ALICE, CONFIG, TASK
 from tests.system.fuzzing.store_parsers import (
     FRESH,
@@ -40,35 +39,6 @@ from tests.system.fuzzing.store_parsers import (
     open_history,
     records_of,
 )
-
-PLACES = [
-    *("state-owner", "state-session", "state-retrieval", "state-submission", "server-standing", "server-past"),
-    *("server-opened", "server-round-times", "server-spent", "server-evidence", "server-enrolled", "server-request"),
-    *("server-submission", "server-session", "server-session-origin", "server-toss-half", "server-toss-said"),
-    *("server-sample", "server-last-sample", "server-last-toss"),
-]
-"""The parsers of MessagePack among those of `tests.system.fuzzing.store_parsers`."""
-
-DAMAGE = {
-    "nothing": b"",
-    "no MessagePack": b"\xc1",
-    "cut": b"\x82\xa4type",
-    "another type": b"\x93\x01\x02\x03",
-    "a text that is none": b"\x81\xa4\xff\xfe\xfd\xfc\x01",
-    "trailing bytes": b"\xc0\xc0",
-}
-
-
-@in_turn("damage", DAMAGE.values())
-@in_turn("place", PLACES)
-def test_what_cannot_be_read_is_the_stores_error(place, damage):
-    with pytest.raises(StorageError, match=r"cannot be read: .*damaged or was written by another release"):
-        PARSERS[place].read(damage)
-
-
-def test_what_was_kept_is_read():
-    assert decode_stored(encode(FRESH), Progress, "the standing") == FRESH
-
 
 # ---- values that can be read and make no sense
 

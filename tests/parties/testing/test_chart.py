@@ -244,10 +244,6 @@ def test_words_of_peers_cannot_spoil_the_picture() -> None:
     assert any('<script>"&\ufffd\ufffd' in text for text in words)
 
 
-def test_equal_worlds_have_equal_charts(chart: Chart) -> None:
-    assert Chart.of(small_world.one_round(SEED, FAULTS)).svg() == chart.svg()
-
-
 def test_faults_at_commits_are_named_by_their_point() -> None:
     told = Crash("S0", AtCommit(7, "before sync"), down=1.0)
     (row,) = of_story(story(told)).rows

@@ -136,16 +136,6 @@ async def test_each_party_has_a_host_of_its_own(autojump_clock) -> None:
     assert await ann.lane.run(lambda: 7) == 7
 
 
-async def test_one_seed_gives_one_transcript(autojump_clock) -> None:
-    charts = []
-    for seed in (SEED, SEED, SEED + 1):
-        async with laboratory(pair(), MACHINES, seed) as lab:
-            await lab.wait_told()
-            charts.append((str(Chart.of(lab)), [note for _, note in lab.transcript]))
-    assert charts[0] == charts[1]
-    assert charts[0] != charts[2]
-
-
 @pytest.mark.parametrize("crash", every_crash(["ann", "bob"], MACHINES), ids=str)
 async def test_a_party_dies_at_a_transition_of_its_own_machine(crash: Crash, autojump_clock) -> None:
     async with laboratory(pair(), MACHINES, SEED, [crash]) as lab:

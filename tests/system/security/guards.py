@@ -353,17 +353,17 @@ GUARDS: dict[str, list[Guard]] = {
             "if not same(private_digest(private, wanted.seed), wanted.bound_digest):",
             BOUND_ROUNDS,
         ),
-        Guard("padding is zero", "if padded is None:", EQUIVOCATION, "if True:"),
+        Guard("padding is zero", "if padded is None:", DEPOSITS, "if True:"),
         Guard(
             "a seed is the committed one",
             "or not same(expected, message.commitments[server]):",
-            EQUIVOCATION,
+            REFUSALS,
             "or False:",
         ),
         Guard(
             "a dense share is the announced one",
             "if not same(dense_digest(dense, wanted.seed), deposit.dense):",
-            (EQUIVOCATION, DEPOSITS),
+            (REFUSALS, DEPOSITS),
         ),
         Guard(
             "a hint's part is the one that it announces",
@@ -374,7 +374,7 @@ GUARDS: dict[str, list[Guard]] = {
         Guard(
             "a submission says the digest of a bound's proof exactly where the round has a bound",
             "if len(message.bound_digest) != size:",
-            DEPOSITS,
+            REFUSALS,
         ),
     ],
     "parties/client/submission.py": [
@@ -448,7 +448,7 @@ GUARDS: dict[str, list[Guard]] = {
         Guard(
             "one submission per client",
             "if known != submission:",
-            (EQUIVOCATION, "tests/parties/client/test_bad_input.py"),
+            (REFUSALS, "tests/parties/server/round/test_quota.py"),
         )
     ],
     "parties/server/rounds.py": [

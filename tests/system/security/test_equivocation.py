@@ -16,10 +16,8 @@ from fsl_async.bin_count import planned
 from fsl_async.client import upload
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import dense_digest, seed_commitment
-from fsl_async.digests import DIGEST_BYTES, Domain, digest
+from fsl_async.digests import DIGEST_BYTES
 from fsl_async.protocols import epochs
-from fsl_async.ring import Ring
-from fsl_async.task import Sparse, Task
 from fsl_async.wire.messages import Hint, Message, Receipt, Refused
 from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees
 from parties import simulate
@@ -149,23 +147,6 @@ async def test_different_submissions_at_the_two_servers_leave_the_roster(seed, a
         assert (first.first, first.second) == (second.second, second.first) == tuple(receipts)
 
 
-async def test_a_seed_that_is_not_the_committed_one_is_refused(seed, autojump_clock):
-    async with begun(seed) as (network, _, carrier, honest):
-        (reply,) = await send(network, told(honest, carrier, seed=bytes(16)), servers=(carrier,))
-        assert reason(reply) == "malformed"
-        assert "master seed" in reply.explanation
-        await honest_round(network)
-
-
-async def test_a_dense_share_that_is_not_the_announced_one_is_refused(seed, autojump_clock):
-    async with begun(seed) as (network, _, carrier, honest):
-        changed = carrying(honest, flipped(honest.bulk[carrier], len(honest.bulk[carrier]) - 1))
-        (reply,) = await send(network, changed, servers=(carrier,))
-        assert reason(reply) == "malformed"
-        assert "dense share" in reply.explanation
-        await honest_round(network)
-
-
 async def test_a_dense_share_that_is_not_the_one_of_the_public_part_is_refused(seed, autojump_clock):
     """Both servers are told the digest of a part in which another dense share's digest stands."""
     async with begun(seed) as (network, _, carrier, honest):
@@ -255,16 +236,6 @@ def bound_anew(request: Request, config: RoundConfig, name: str, seed_0: bytes =
     return request
 
 
-async def test_a_second_submission_is_a_conflict_and_the_first_one_counts(seed, autojump_clock):
-    async with begun(seed) as (network, config, carrier, _):
-        replies = [(await send(network, submission(config, MALLORY, i), servers=(carrier,)))[0] for i in range(4)]
-        assert isinstance(replies[0], Receipt)
-        assert [reason(reply) for reply in replies[1:]] == ["conflict"] * 3
-        assert len(await evidence(network, carrier, "two-contents")) == 1
-        await honest_round(network)
-        assert excluded(network) == [{MALLORY: f"only_s{carrier}"}] * 2
-
-
 async def test_a_submission_of_an_earlier_round_is_refused_and_bound_anew_fails_verification(seed, autojump_clock):
     async with simulate(TASK, model(), seed) as network:
         old = submission(await present(network), MALLORY)
@@ -291,15 +262,6 @@ def to_carrier(request: Request, config: RoundConfig, name: str) -> Request:
     return told(told(request, 0, public_digest=announced), 1, public_digest=announced)
 
 
-async def test_a_submission_for_no_round_is_refused(seed, autojump_clock):
-    async with simulate(TASK, model(), seed) as network:
-        honest = submission(await present(network), MALLORY)
-        nowhere = digest(Domain.ROUND, b"nowhere")
-        replies = await send(network, told(told(honest, 0, round_id=nowhere), 1, round_id=nowhere))
-        assert [reason(reply) for reply in replies] == ["round-closed"] * 2
-        await honest_round(network)
-
-
 async def test_another_clients_submission_counts_for_nobody_but_that_client(seed, autojump_clock):
     async with begun(seed) as (network, config, _, _):
         names = [name for name in ("mallory", "mal", "mara") if config.carrier(name) == config.carrier("carol")]
@@ -312,24 +274,6 @@ async def test_another_clients_submission_counts_for_nobody_but_that_client(seed
         assert [type(reply) for reply in replies] == [Receipt, Receipt]
         await honest_round(network)
         assert excluded(network) == [{names[0]: "proof"}] * 2
-
-
-async def test_padding_is_refused_by_the_carrier_and_goes_no_further(seed, autojump_clock):
-    items = Sparse("items", rows=300, select=7)  # 99 trees, four rows to a leaf: the last byte is half full
-    task = Task(name="packed", blocks=(items,), ring=Ring(32, 12), security="semi-honest", min_clients=2, max_clients=4)
-    async with simulate(task, {"items": np.zeros((300, 1))}, seed) as network:
-        config = await present(network)
-        carrier = config.carrier(MALLORY)
-        honest = retrieval(config, MALLORY)
-        layout = Layout.retrieval(planned(task))
-        part = bytearray(honest.bulk[carrier])
-        part[next(p for p in layout.pieces if p.kind == "select").stop - 1] ^= 0x80
-        announced = name_of(layout, part)
-        lie = told(told(carrying(honest, bytes(part)), 0, public_digest=announced), 1, public_digest=announced)
-        (reply,) = await send(network, lie, servers=(carrier,))
-        assert reason(reply) == "malformed"
-        assert "padding" in reply.explanation
-        assert not any(type(note.message).__name__ == "Forward" for note in network.transcript)
 
 
 def test_a_second_hint_for_an_epoch_is_refused_with_both_digests():

@@ -140,13 +140,6 @@ async def test_padding_that_is_not_zero_is_refused():
     await is_refused(config, message, other, "padding behind the bits of its select must be zero")
 
 
-async def test_a_bound_s_digest_that_the_round_does_not_imply_is_refused_before_any_bulk(config):
-    message, _ = of_carrier(config, submission(config, CLIENT))
-    changed = msgspec.structs.replace(message, bound_digest=b"1" * 32)
-    with pytest.raises(RequestRefusedError, match="a digest of 0 bytes expected of the bound's proof"):
-        Wanted.of(config, CLIENT, changed, message.seed)
-
-
 def test_the_seed_is_not_printed(config):
     message, _ = of_carrier(config, submission(config, CLIENT))
     assert message.seed.hex() not in repr(Wanted.of(config, CLIENT, message, message.seed))

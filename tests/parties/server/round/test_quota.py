@@ -140,18 +140,6 @@ async def test_other_submissions_after_the_accepted_one_are_conflicts_and_then_t
     await honest(shop, **{mallory.name: 1})  # the first submission, and no later one
 
 
-async def test_a_ninth_retrieval_is_refused_though_it_is_an_old_one_again(shop, autojump_clock):
-    config, mallory = await carried(shop)
-    requests = [retrieval(config, mallory.name, query) for query in (1, 2)]
-    async with connected(mallory, 0) as channel:
-        for number in range(8):
-            assert isinstance(await ask(channel, requests[number % 2], 0), Answer)
-        is_limit(await ask(channel, requests[0], 0), "at most 8 attempts to retrieve")
-        assert isinstance(await ask(channel, submission(config, mallory.name), 0), Receipt)  # that is counted apart
-    outcome = await honest(shop)
-    assert outcome.excluded == {mallory.name: "only_s0"}
-
-
 async def test_faulty_retrievals_count_as_attempts_and_the_refusal_says_so(shop, autojump_clock):
     config, mallory = await carried(shop)
     request = retrieval(config, mallory.name, 1)
@@ -250,17 +238,6 @@ async def test_connections_of_one_key_share_its_counts(shop, autojump_clock):
         for _ in range(3):
             nursery.start_soon(rush)
     assert sorted(type(answer).__name__ for answer in answers) == ["Answer"] * 8 + ["Refused"]
-    await honest(shop)
-
-
-async def test_requests_sent_ahead_are_each_counted(shop, autojump_clock):
-    config, mallory = await carried(shop)
-    request = submission(config, mallory.name)
-    async with connected(mallory, 0) as channel:
-        for _ in range(11):
-            await post(channel, request, 0)
-        answers = [await reply(channel) for _ in range(11)]
-    assert [type(answer) for answer in answers] == [Receipt] * 10 + [Refused]
     await honest(shop)
 
 
