@@ -1,7 +1,7 @@
 """One client, two servers and a bound: what each holds, and what cheats can send."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from unittest.mock import patch
@@ -105,26 +105,12 @@ ALL = {"exact": EXACT, "exact 128": EXACT_128} | {
 # ---- what a changed library can send of a weight that is none
 
 
-def proves_all_but_the_weight(
+def _proves_all_but_the_weight(
     terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness
 ) -> bytes:
     """The bound as it is, of the true weight; what is said of the weight itself is nothing."""
-    return _of_false_weight(terms, elements, msk, bind, randomness, honestly=True)
-
-
-def proves_another_weight(
-    terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness
-) -> bytes:
-    """All of it true, of an update whose weight is 0."""
-    return _of_false_weight(terms, elements, msk, bind, randomness, honestly=False)
-
-
-def _of_false_weight(
-    terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness, honestly: bool
-) -> bytes:
     words, half = signed(elements, terms.ring_bits), 2 ** (terms.ring_bits - 1)
-    told = words[terms.weight_place] if honestly else 0
-    words[terms.weight_place] = told
+    told = words[terms.weight_place]
     projected = [] if terms.exact else project(bind, terms.projections, elements, terms.ring_bits)
     shown = [(number + half) % (2 * half) - half for number in projected]
     linked = [] if terms.exact else [*shown, told]
@@ -135,17 +121,12 @@ def _of_false_weight(
     return packed(terms, masked, prove(terms.wires, proved(terms, words, masked), seeds), msk, bind)
 
 
-WEIGHT_LIES = (proves_all_but_the_weight, proves_another_weight)
-
-
-def with_weight_lies(
-    lie: Callable[[BoundTerms, Elements, bytes, bytes, Randomness], bytes],
-) -> AbstractContextManager[object]:
-    """A library that lies like this where a client's weight is none that a task allows, and is the true one else."""
+def with_weight_lies() -> AbstractContextManager[object]:
+    """A library that lies where a client's weight is none that a task allows, and is the true one else."""
 
     def either(terms: BoundTerms, elements: Elements, msk_other: bytes, bind: bytes, randomness: Randomness) -> bytes:
         weight = signed(elements, terms.ring_bits)[terms.weight_place] if terms.largest_weight else 0
-        made = private_part if 0 <= weight <= terms.largest_weight else lie
+        made = private_part if 0 <= weight <= terms.largest_weight else _proves_all_but_the_weight
         return made(terms, elements, msk_other, bind, randomness)
 
     return patch.object(library, "private_part", either)

@@ -413,7 +413,7 @@ GUARDS: dict[str, list[Guard]] = {
         Guard(
             "a submission covers the proof of its bound",
             "return digest(Domain.SUBMISSION, bind, bound)",
-            "tests/system/security/test_lies_about_bounds.py",
+            BOUND_ROUNDS,
             "return digest(Domain.SUBMISSION, bind)",
         ),
         Guard(

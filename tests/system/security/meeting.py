@@ -17,7 +17,6 @@ from parties.server.server import Server
 from parties.simulation.network import Network
 
 from .byzantine import CLIENTS, MODEL, TASK, Byzantine, one_malicious
-from .peer_attacks import Mutation
 
 SUBMITTED = 30.0
 """Seconds of virtual time after which all have submitted that ever will."""
@@ -50,11 +49,11 @@ class Account:
     evidence: list[Evidence] = field(default_factory=list)
 
 
-async def meet(mutation: Mutation, index: int, seed: int, task: Task = TASK) -> Account:
-    """Let a mutant be server `index` in a round with five clients; needs a clock that jumps."""
+async def meet(mutant: type[Byzantine], index: int, seed: int, task: Task = TASK) -> Account:
+    """Let a malicious server be server `index` in a round with five clients; needs a clock that jumps."""
     network, halts = Network(task, MODEL, seed, InlineLane()), dict[int, list[BaseException]]()
-    async with one_malicious(network, mutation.mutant, index, seed, halts) as (honest, mutant):
-        account = Account(honest, mutant, halts)
+    async with one_malicious(network, mutant, index, seed, halts) as servers:
+        account = Account(*servers, halts)
         async with trio.open_nursery() as nursery:
             for place, name in enumerate(CLIENTS):
                 nursery.start_soon(_take_part, network.client(name), place + 1, account)

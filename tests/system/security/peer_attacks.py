@@ -43,7 +43,7 @@ from .byzantine import CLIENTS, VICTIM, Byzantine, Said, at_once, flipped, with_
 
 ERROR = 7
 
-# ---- messages
+# ---- what is said, and heard of oneself
 
 
 def in_place_of(kind: Any, said: Callable[[Any, bytes], Iterable[tuple[Message, bytes]]]) -> type[Byzantine]:
@@ -69,6 +69,17 @@ def with_bulk(kind: type[Message], changed: Callable[[bytes], bytes]) -> type[By
 def with_flipped(kind: type[Message], field: str) -> type[Byzantine]:
     """A server that changes a bit of a field of each message of a kind."""
     return in_place_of(kind, lambda message, bulk: [(flipped_in(message, field), bulk)])
+
+
+def hearing(kind: Any, heard: Callable[[Any, Any], Event | None]) -> type[Byzantine]:
+    """A server whose own machine is told something else, or nothing, in place of each event of a kind."""
+
+    class HearsAnother(Byzantine):
+        def hear(self, event: Event) -> tuple[Event, ...]:
+            changed = heard(self, event) if isinstance(event, kind) else event
+            return () if changed is None else (changed,)
+
+    return HearsAnother
 
 
 def flipped_in(message: Message, field: str) -> Message:
@@ -134,16 +145,12 @@ TossesAhead = in_place_of(TossCommitment | TossReveal, in_the_next_round)
 # ---- clients
 
 
-class DropsAClient(Byzantine):
-    def hear(self, event: Event) -> tuple[Event, ...]:
-        dropped = isinstance(event, ssa.Submitted) and event.client == VICTIM
-        return () if dropped else (event,)
-
-
-class DropsAllButOne(Byzantine):
-    def hear(self, event: Event) -> tuple[Event, ...]:
-        dropped = isinstance(event, ssa.Submitted) and event.client != VICTIM
-        return () if dropped else (event,)
+DropsAClient = hearing(ssa.Submitted, lambda server, event: event if event.client != VICTIM else None)
+DropsAllButOne = hearing(ssa.Submitted, lambda server, event: event if event.client == VICTIM else None)
+NamesAnotherSubmission = hearing(
+    ssa.Submitted,
+    lambda server, event: event if event.client != VICTIM else ssa.Submitted(VICTIM, flipped(event.digest)),
+)
 
 
 class InsertsAClient(Byzantine):
@@ -164,13 +171,6 @@ class InsertsAClient(Byzantine):
                     stored = msgspec.msgpack.decode(content, type=StoredSubmission)
                     content = msgspec.msgpack.encode(msgspec.structs.replace(stored, client=other))
                 at_once(store.commit(Put(key.replace(f"/{client}", f"/{other}"), content)))
-
-
-class NamesAnotherSubmission(Byzantine):
-    def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, ssa.Submitted) and event.client == VICTIM:
-            event = ssa.Submitted(VICTIM, flipped(event.digest))
-        return (event,)
 
 
 class ForwardsAnotherPart(Byzantine):
@@ -207,17 +207,17 @@ class ForwardsForAnother(Byzantine):
         yield message, bulk
 
 
-# ---- rosters and proofs
+# ---- proofs, commitments and shares
 
 
-class ExcludesByAFalseProof(Byzantine):
-    def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, ssa.Evaluated):
-            event = ssa.Evaluated(event.proofs | {VICTIM: flipped(event.proofs[VICTIM])})
-        return (event,)
+def with_proof(spoil: Callable[[bytes], bytes]) -> type[Byzantine]:
+    """A server that has another proof of the victim, and abides by it."""
+    return hearing(
+        ssa.Evaluated, lambda server, event: ssa.Evaluated(event.proofs | {VICTIM: spoil(event.proofs[VICTIM])})
+    )
 
 
-# ---- commitments and shares
+ExcludesByAFalseProof = with_proof(flipped)
 
 
 class AbortsInsteadOfCommitting(Byzantine):
@@ -234,13 +234,12 @@ class AbortsInsteadOfRevealing(Byzantine):
         yield message, bulk
 
 
-class AddsAnError(Byzantine):
-    """Adds to its share before it commits: what nobody can see."""
+def adding(error: int, places: slice = slice(None)) -> type[Byzantine]:
+    """A server that adds an error to its share before it commits: what nobody can see."""
+    return hearing(ssa.Summed, lambda server, event: with_error(server, event, places, error))
 
-    def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, ssa.Summed):
-            event = with_error(self, event, slice(None), ERROR)
-        return (event,)
+
+AddsAnError = adding(ERROR)
 
 
 # ---- the toss, and what the round is

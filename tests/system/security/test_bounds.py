@@ -9,27 +9,24 @@ import pytest
 
 import fsl_async.client.bound as library
 import parties.client.arguments as arguments
-from fsl_async import Dense, MisuseError, PeerViolationError, Ring, Sparse, Task
-from fsl_async.bounds import BoundTerms, private_part
-from fsl_async.bounds.client import packed
-from fsl_async.bounds.field import field_of, signed
-from fsl_async.bounds.projection import project
-from fsl_async.bounds.sum_of_squares import prove
+from fsl_async import BoundExceededError, Dense, MisuseError, PeerViolationError, Ring, Sparse, Task
+from fsl_async.bin_count import planned
+from fsl_async.bounds import BoundTerms, private_part, verifier_bytes
+from fsl_async.bounds.field import signed
 from fsl_async.digests import DIGEST_BYTES, Buffer
-from fsl_async.protocols import ssa
-from fsl_async.protocols.machine import Event
 from fsl_async.protocols.ssa import transitions
 from fsl_async.randomness import Randomness
 from fsl_async.ring import Elements
-from fsl_async.wire.messages import Message, Proofs
+from fsl_async.wire.messages import Hint, Proofs, Submit
 from fsl_async.wire.peer_lists import pack_digests, unpack_digests
 from parties import RequestDeniedError, SumRefusedError, simulate
-from tests.support.bounded import WEIGHT_LIES, with_weight_lies
+from parties.client.submission import Draft
+from tests.support.bounded import with_weight_lies
 from tests.support.cases import one_in, sides
 
-from .byzantine import CLIENTS, MODEL, TASK, VICTIM, Byzantine, Said, flipped, with_error
+from .byzantine import CLIENTS, MODEL, TASK, VICTIM, Byzantine, flipped
 from .meeting import meet
-from .peer_attacks import Ending, Mutation
+from .peer_attacks import adding, with_bulk, with_proof
 
 BLOCKS = (Sparse("items", rows=64, select=4, width=2), Dense("head", size=3))
 METHODS = {
@@ -53,72 +50,15 @@ def update(size: float) -> dict[str, object]:
     return {"items": ([1, 7], np.full((2, 2), size * 2**0.5)), "head": np.array([size, 0, 0])}
 
 
-# ---- what a changed library can send of an update that is too large
+# ---- clients that cheat
 
 
-def proves_another(terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness) -> bytes:
-    """An honest proof, of nothing at all."""
+def proves_nothing(terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness) -> bytes:
+    """An honest proof, of zeros; what else can be proved is tried in `tests/fsl_async/bounds/test_attacks.py`."""
     return private_part(terms, np.zeros_like(elements), msk, bind, randomness)
 
 
-def proves_a_shrunk_one(
-    terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness
-) -> bytes:
-    """An honest proof of an eighth of the update."""
-    ring = Ring(terms.ring_bits)
-    small = [number // 8 for number in signed(elements, terms.ring_bits)]
-    data = b"".join((n % 2**terms.ring_bits).to_bytes(terms.ring_bits // 8, "little") for n in small)
-    return private_part(terms, ring.from_bytes(data, len(small)), msk, bind, randomness)
-
-
-def proves_what_there_is(
-    terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness
-) -> bytes:
-    """The true values, squares as if nothing were missing, and their true polynomial."""
-    weights = signed(elements, terms.ring_bits)
-    masked = [0, 0, 0, 0]
-    if not terms.exact:
-        half = 2 ** (terms.ring_bits - 1)
-        projected = project(bind, terms.projections, elements, terms.ring_bits)
-        masked = [(number + half) % (2 * half) - half for number in projected] + masked
-        masked = [max(value, -terms.offset) for value in masked]
-    return _forged(terms, weights, masked, msk, bind, randomness)
-
-
-def proves_with_all_bits(
-    terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness
-) -> bytes:
-    """Integers as large as they may be."""
-    masked = [2 ** (8 * terms.mask_bytes - 1) - 1 - terms.offset] * terms.masked
-    return _forged(terms, signed(elements, terms.ring_bits), masked, msk, bind, randomness)
-
-
-def proves_for_another_round(
-    terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness
-) -> bytes:
-    """An honest proof of another update in another round, whose binding is another."""
-    return private_part(terms, np.zeros_like(elements), msk, bytes(32), randomness)
-
-
-def _forged(
-    terms: BoundTerms, weights: list[int], masked: list[int], msk: bytes, bind: bytes, randomness: Randomness
-) -> bytes:
-    field = field_of(terms.ring_bits)
-    seeds = field.reduce(randomness(field.drawn_bytes * terms.wires.count))
-    values = [*weights, *masked] if terms.exact else masked
-    return packed(terms, masked, prove(terms.wires, values, seeds), msk, bind)
-
-
-FORGERIES: tuple[Forge, ...] = (
-    proves_another,
-    proves_a_shrunk_one,
-    proves_what_there_is,
-    proves_with_all_bits,
-    proves_for_another_round,
-)
-
-
-def change_the_library(monkeypatch: pytest.MonkeyPatch, forge: Forge) -> None:
+def change_the_library(monkeypatch: pytest.MonkeyPatch, forge: Forge = proves_nothing) -> None:
     """Whoever's update is too large takes the changed library; all others the true one."""
 
     def either(terms: BoundTerms, elements: Elements, msk_other: bytes, bind: bytes, randomness: Randomness) -> bytes:
@@ -130,24 +70,28 @@ def change_the_library(monkeypatch: pytest.MonkeyPatch, forge: Forge) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("forge", FORGERIES, ids=lambda forge: forge.__name__)
 async def test_a_client_that_cheats_is_left_out_and_nobody_else(
-    method: str, forge: Forge, monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock
+    method: str, monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock
 ) -> None:
-    change_the_library(monkeypatch, forge)
-    async with simulate(bounded(method), ROUND, seed=seed) as network:
-        for name, size in (("alice", 0.25), ("mallory", 1.0), ("bob", 0.125)):
+    async with simulate(bounded(method), ROUND, seed=seed) as network, network.client("mallory") as mallory:
+        for name, size in (("alice", 0.25), ("bob", 0.125)):
             async with network.client(name) as client:
                 await client.submit(update(size))
+        with pytest.raises(BoundExceededError, match=r"norm over all blocks is [23].*'items' alone 2\.8"):
+            await mallory.submit(update(1.0))
+        change_the_library(monkeypatch)
+        await mallory.submit(update(1.0))
         outcome = await network.finish_round()
+        told = await mallory.outcome()
         assert outcome.clients == ("alice", "bob")
         assert outcome.excluded == {"mallory": "bound"}
+        assert not told.counted
+        assert re.match(r"bound: .*fsl_async\.learning\.clipped", told.reason)
         np.testing.assert_allclose(outcome.update["head"], [0.375, 0, 0], atol=0.01)
         np.testing.assert_allclose(outcome.update["items"][[1, 7]], 0.375 * 2**0.5, atol=0.01)
-        for server in network.servers:
+        for index, server in enumerate(network.servers):
             (evidence,) = await server.evidence.entries()
-            assert evidence.kind == "bound"
-            assert "mallory" in evidence.about
+            assert (evidence.kind, evidence.about) == ("bound", f"mallory or S{1 - index}")
 
 
 # ---- weights
@@ -164,13 +108,13 @@ def of_weight(weight: float, change: float) -> dict[str, object]:
     return {"items": ([1, 7], np.full((2, 2), change)), "examples": np.array([weight]), "head": np.zeros(3)}
 
 
-@pytest.mark.parametrize(("weight", "lie", "method"), one_in(2, [-0.1875, 0.5625], WEIGHT_LIES, METHODS))
+@pytest.mark.parametrize(("weight", "method"), one_in(2, [-0.1875, 0.5625], METHODS))
 async def test_a_client_whose_weight_is_none_is_left_out_and_named(
-    method: str, lie: Forge, weight: float, monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock
+    method: str, weight: float, monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock
 ) -> None:
     """Two clients of a tenth and one that takes nearly all of it away: the mean would be as long as it likes."""
     monkeypatch.setattr(arguments, "_check_weight", lambda task, name, weight: None)
-    with with_weight_lies(lie):
+    with with_weight_lies():
         async with simulate(weighed(method), ROUND, seed=seed) as network:
             for name, weighs in (("alice", 0.125), ("mallory", weight), ("bob", 0.125)):
                 async with network.client(name) as client:
@@ -222,7 +166,7 @@ def beyond_the_prime(private: bytes, terms: BoundTerms) -> bytes:
 async def test_a_part_that_cannot_be_read_is_refused_by_name_and_nobody_else_hurt(
     spoil: Callable[[bytes, BoundTerms], bytes], says: str, monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock
 ) -> None:
-    change_the_library(monkeypatch, lambda terms, *others: spoil(proves_another(terms, *others), terms))
+    change_the_library(monkeypatch, lambda terms, *others: spoil(proves_nothing(terms, *others), terms))
     async with simulate(bounded("exact"), ROUND, seed=seed) as network:
         for name in ("alice", "bob"):
             async with network.client(name) as client:
@@ -243,71 +187,69 @@ async def test_a_part_that_was_not_committed_to_is_refused(
             await client.submit(update(0.25))
 
 
+async def test_two_digests_of_the_proof_are_two_submissions_and_neither_counts(
+    monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock
+) -> None:
+    honest = Draft.message
+
+    def message(draft: Draft, server: int) -> Submit | Hint:
+        said = honest(draft, server)
+        lies = draft.client == "mallory" and draft.config.carrier("mallory") != server
+        return msgspec.structs.replace(said, bound_digest=flipped(said.bound_digest)) if lies else said
+
+    monkeypatch.setattr(Draft, "message", message)
+    async with simulate(bounded("projected"), ROUND, seed=seed) as network:
+        for name in ("alice", "bob"):
+            async with network.client(name) as client:
+                await client.submit(update(0.25))
+        async with network.client("mallory") as mallory:
+            with pytest.raises(PeerViolationError, match="acknowledged another submission"):
+                await mallory.submit(update(0.25))
+        outcome = await network.finish_round()
+    assert (outcome.clients, outcome.excluded) == (("alice", "bob"), {"mallory": "mismatch"})
+
+
 # ---- servers that lie
 
 WHOLE = Task(**{name: getattr(TASK, name) for name in TASK.__struct_fields__} | {"bound": 20.0})
 """What the other attacks of servers are tried on, with a bound that its five clients keep."""
 
 
-class AnswersWrongly(Byzantine):
-    """Says something else of the victim's bound, and abides by it."""
-
-    def spoilt(self, answer: bytes) -> bytes:
-        """What it says in place of an answer."""
-        return flipped(answer)
-
-    def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, ssa.Evaluated):
-            own = event.proofs[VICTIM]
-            wrong = own[:DIGEST_BYTES] + self.spoilt(own[DIGEST_BYTES:])
-            event = ssa.Evaluated(event.proofs | {VICTIM: wrong})
-        return (event,)
+def of_answer(spoil: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """The change of an entry in a list of proofs that changes what is said of the bound."""
+    return lambda entry: entry[:DIGEST_BYTES] + spoil(entry[DIGEST_BYTES:])
 
 
-class AnswersNothing(AnswersWrongly):
-    def spoilt(self, answer: bytes) -> bytes:
-        return bytes(len(answer))
+def telling(spoil: Callable[[bytes], bytes]) -> type[Byzantine]:
+    """A server that tells the other one what cannot be an answer, and does not abide by it."""
+
+    def told(bulk: bytes) -> bytes:
+        entries = unpack_digests(bulk, 10, "the test", DIGEST_BYTES + verifier_bytes(planned(WHOLE)))
+        return pack_digests({**entries, VICTIM: of_answer(spoil)(entries[VICTIM])})
+
+    return with_bulk(Proofs, told)
 
 
-class AnswersTooLittle(Byzantine):
-    """Tells the other server what cannot be an answer."""
-
-    def spoilt(self, answer: bytes) -> bytes:
-        """What it says in place of an answer."""
-        return answer[:-1]
-
-    def say(self, message: Message, bulk: bytes) -> Said:
-        if isinstance(message, Proofs):
-            entries = unpack_digests(bulk, 10, "the test", self.running.driver.terms.proof_bytes)
-            own = entries[VICTIM]
-            bulk = pack_digests(entries | {VICTIM: own[:DIGEST_BYTES] + self.spoilt(own[DIGEST_BYTES:])})
-        yield message, bulk
+FALSE = {"another": with_proof(of_answer(flipped)), "zeros": with_proof(of_answer(lambda answer: bytes(len(answer))))}
+NO_ANSWERS = {
+    "too short": telling(lambda said: said[:-1]),
+    "beyond the prime": telling(lambda said: b"\xff" * len(said)),
+}
 
 
-class AnswersBeyondThePrime(AnswersTooLittle):
-    def spoilt(self, answer: bytes) -> bytes:
-        return b"\xff" * len(answer)
-
-
-@pytest.mark.parametrize(("mutant", "index"), sides([AnswersWrongly, AnswersNothing]))
-async def test_a_server_can_leave_a_client_out_but_not_unseen(
-    mutant: type[Byzantine], index: int, seed: int, autojump_clock
-) -> None:
-    account = await meet(Mutation("answers wrongly", mutant, Ending.GOES_ON, "bound"), index, seed, WHOLE)
+@pytest.mark.parametrize(("name", "index"), sides(FALSE))
+async def test_a_server_can_leave_a_client_out_but_not_unseen(name: str, index: int, seed: int, autojump_clock) -> None:
+    account = await meet(FALSE[name], index, seed, WHOLE)
     assert account.mutant.fired
     assert account.report[0].excluded == {VICTIM: "bound"}
     assert tuple(account.report[0].clients) == tuple(name for name in CLIENTS if name != VICTIM)
     (evidence,) = account.evidence
-    assert evidence.kind == "bound"
-    assert VICTIM in evidence.about
-    assert f"S{index}" in evidence.about
+    assert (evidence.kind, evidence.about) == ("bound", f"{VICTIM} or S{index}")
 
 
-@pytest.mark.parametrize(("mutant", "index"), sides([AnswersTooLittle, AnswersBeyondThePrime]))
-async def test_a_malformed_answer_halts_the_honest_server(
-    mutant: type[Byzantine], index: int, seed: int, autojump_clock
-) -> None:
-    account = await meet(Mutation("answers nonsense", mutant, Ending.HALTS, ""), index, seed, WHOLE)
+@pytest.mark.parametrize(("name", "index"), sides(NO_ANSWERS))
+async def test_a_malformed_answer_halts_the_honest_server(name: str, index: int, seed: int, autojump_clock) -> None:
+    account = await meet(NO_ANSWERS[name], index, seed, WHOLE)
     (error,) = account.halts[1 - index]
     assert isinstance(error, PeerViolationError)
     assert error.peer == f"S{index}"
@@ -317,35 +259,19 @@ async def test_a_malformed_answer_halts_the_honest_server(
 
 @pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
 async def test_with_a_bound_and_without_a_lie_all_are_counted(index: int, seed: int, autojump_clock) -> None:
-    account = await meet(Mutation("none", Byzantine, Ending.GOES_ON, ""), index, seed, WHOLE)
+    account = await meet(Byzantine, index, seed, WHOLE)
     assert tuple(account.report[0].clients) == CLIENTS
     assert not account.halts
     assert account.evidence == []
     assert MODEL["items"].shape == (64, 2)
 
 
-class AddsWhatNoClientCan(Byzantine):
-    """Adds an error to one weight of its share: less than a client may submit for it, more than any has proved."""
-
-    error = 1_000
-
-    def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, ssa.Summed):
-            event = with_error(self, event, slice(10, 11), self.error)
-        return (event,)
-
-
-class AddsWhatNobodyMay(AddsWhatNoClientCan):
-    """Adds more than all clients together may submit for a weight, bound or no bound."""
-
-    error = 2**63
-
-
-@pytest.mark.parametrize(("mutant", "index"), sides([AddsWhatNoClientCan, AddsWhatNobodyMay]))
+@pytest.mark.parametrize(("error", "index"), sides([1_000, 2**63]))
 async def test_a_sum_longer_than_what_its_clients_have_proved_is_refused_and_the_server_named(
-    mutant: type[Byzantine], index: int, seed: int, autojump_clock
+    error: int, index: int, seed: int, autojump_clock
 ) -> None:
-    account = await meet(Mutation("adds", mutant, Ending.GOES_ON, ""), index, seed, WHOLE)
+    """With more in one weight than any client has proved, and than all may submit together, bound or no bound."""
+    account = await meet(adding(error, slice(10, 11)), index, seed, WHOLE)
     assert account.mutant.fired
     (report,) = account.report
     assert (report.ended, tuple(report.clients), report.counted) == ("refused", CLIENTS, ())
@@ -381,7 +307,7 @@ async def test_no_proof_is_judged_more_than_twice(monkeypatch: pytest.MonkeyPatc
 async def test_every_epoch_of_a_session_is_proved_anew(
     monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock
 ) -> None:
-    change_the_library(monkeypatch, proves_a_shrunk_one)
+    change_the_library(monkeypatch)
     task = msgspec.structs.replace(bounded("exact"), selection="fixed")
     async with (
         simulate(task, ROUND, seed=seed) as network,
@@ -404,7 +330,7 @@ async def test_every_epoch_of_a_session_is_proved_anew(
 async def test_what_is_added_on_a_union_is_what_is_bounded(
     selection: str, method: str, monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock
 ) -> None:
-    change_the_library(monkeypatch, proves_what_there_is)
+    change_the_library(monkeypatch)
     task = msgspec.structs.replace(bounded(method), alignment="union", selection=selection)
     async with (
         simulate(task, ROUND, seed=seed) as network,

@@ -33,7 +33,7 @@ def exact(account: Account, error: int = 0) -> None:
 
 @pytest.mark.parametrize(("mutation", "index"), sides(MUTATIONS))
 async def test_an_honest_server_ends_as_it_must(mutation: Mutation, index: int, seed: int, autojump_clock) -> None:
-    account = await meet(mutation, index, seed)
+    account = await meet(mutation.mutant, index, seed)
     assert account.mutant.fired, "the mutated step was never reached"
     assert mutation.reveals or not account.revealed, "the honest server revealed its share"
     match mutation.ending:
@@ -69,7 +69,7 @@ def halts(account: Account, index: int, says: str) -> None:
 
 @pytest.mark.parametrize("index", [0, 1], ids="without a mutation, S{}".format)
 async def test_without_a_mutation_all_are_counted(index: int, seed: int, autojump_clock) -> None:
-    account = await meet(Mutation("none", Byzantine, Ending.GOES_ON, ""), index, seed)
+    account = await meet(Byzantine, index, seed)
     assert tuple(account.report[0].clients) == CLIENTS
     assert not account.mutant.fired
     assert account.halts == {}
@@ -111,7 +111,7 @@ async def test_the_documentation_says_what_cannot_be_detected(seed: int, autojum
     sentence = "A server can add an error to its share before it commits, and nobody can tell which server did."
     assert sentence in " ".join(SECURITY.read_text(encoding="utf-8").split())
     mutation = next(mutation for mutation in MUTATIONS if mutation.ending is Ending.NOTICES_NOTHING)
-    account = await meet(mutation, 1, seed)
+    account = await meet(mutation.mutant, 1, seed)
     exact(account, ERROR)
     assert all(told.counted for told in account.clients.values())
     assert account.halts == {}
@@ -125,7 +125,7 @@ async def test_an_honest_server_comes_up_again(name: str, index: int, seed: int,
     """Whatever the peer made it store: what a restart would stumble over is not kept."""
     monkeypatch.setattr(RoundRecords, "_lends", lambda records, key: False)  # public parts are stored, not on loan
     mutation = next(mutation for mutation in MUTATIONS if mutation.name == name)
-    account = await meet(mutation, index, seed)
+    account = await meet(mutation.mutant, index, seed)
     assert account.mutant.fired
     async with trio.open_nursery() as nursery:
         await nursery.start(Server(account.honest.setup).run)

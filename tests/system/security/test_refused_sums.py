@@ -6,8 +6,6 @@ import pytest
 import trio
 
 from fsl_async import Dense, Ring, Sparse, Task
-from fsl_async.protocols import ssa
-from fsl_async.protocols.machine import Event
 from fsl_async.server.sum_limits import ExcessError
 from parties import SumRefusedError, simulate
 from parties.commands.report import ExitCode, exit_code
@@ -15,26 +13,18 @@ from parties.server.server import Server
 from tests.fsl_async.server.test_sum_limits import check_contributions
 from tests.support.shop import HEAD, TASK, WIDTH, model
 
-from .byzantine import CLIENTS, Byzantine, with_error
+from .byzantine import CLIENTS
 from .meeting import meet
-from .peer_attacks import Ending, Mutation
+from .peer_attacks import adding
 
 SMALL = msgspec.structs.replace(TASK, largest=4.0, selection="fixed")
 MALLORY = "mallory"
 
 
-class MarksARow(Byzantine):
-    """Adds more to one row of its share than all clients together can submit."""
-
-    def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, ssa.Summed):
-            event = with_error(self, event, slice(10, 11), 2**63)
-        return (event,)
-
-
 @pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
 async def test_a_marked_row_is_refused_and_nobody_is_told_to_repeat(index, seed, autojump_clock):
-    account = await meet(Mutation("marks a row", MarksARow, Ending.GOES_ON, ""), index, seed)
+    """More is added to one of its weights than all clients together can submit."""
+    account = await meet(adding(2**63, slice(10, 11)), index, seed)
     assert account.mutant.fired
     assert account.halts == {}
     (report,) = account.report

@@ -21,11 +21,12 @@ from parties.testing.trials.drawing_variants import ALONE_FROM, WORKERS_FROM, dr
 from parties.testing.trials.rules import with_rule
 from parties.testing.trials.scenario import MILLION, NAMES
 from parties.testing.world import MakeServer
+from tests.support.bounded import with_weight_lies
 from tests.system.security.byzantine import Byzantine
 from tests.system.security.client_attacks import LIES_TO_CLIENTS
 from tests.system.security.peer_attacks import ABOUT_PIECES, MUTATIONS
 
-from .villains import FALSE_WEIGHTS, Villain, lying_about_weights, villainies
+from .villains import FALSE_WEIGHTS, Villain, villainies
 
 SERVERS_SHARE = 0.1
 CLIENTS_SHARE = 0.2
@@ -114,7 +115,7 @@ def _drawn() -> list[str]:
 
 def run(trial: Trial) -> Verdict:
     """Run a trial, with whoever its plan calls malicious, and judge it."""
-    with lying_about_weights():
+    with with_weight_lies():
         return trials.run(trial, play)
 
 

@@ -14,7 +14,7 @@ clients' digits must come out exactly in both cases.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -41,7 +41,6 @@ from parties.client.submitting import Submitter
 from parties.errors import RoundClosedError
 from parties.outcome import SubmissionReceipt
 from parties.testing.trials import Member
-from tests.support.bounded import proves_all_but_the_weight, with_weight_lies
 from tests.system.security.forgeries import Forgery, Grown, Malformation, Workshop, round_of
 from tests.system.security.malformations import MALFORMATIONS
 
@@ -379,11 +378,6 @@ VILLAINIES: dict[str, Villainy] = {
 
 
 FALSE_WEIGHTS = tuple(name for name, villainy in VILLAINIES.items() if villainy.weight is not None)
-
-
-def lying_about_weights() -> AbstractContextManager[object]:
-    """For as long as it lasts, a weight that no honest client has is proved as well as it can be."""
-    return with_weight_lies(proves_all_but_the_weight)
 
 
 def villainies(task: Task) -> Iterator[str]:
