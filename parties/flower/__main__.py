@@ -129,28 +129,34 @@ def launch(app: Path, folder: Path, nodes: int, supernodes: bool, settings: Sequ
     clients = [COORDINATOR, *(f"client-{number}" for number in range(nodes * supernodes))]
     if not (folder / "task.toml").exists():
         lay_out(folder, app, clients)
-    link, *addresses = free_addresses(1 + nodes * supernodes)
     home = folder / "flwr"
     home.mkdir(exist_ok=True)
-    connection = {"here": {"address": link, "insecure": True}}
-    (home / "config.toml").write_text(to_toml({"superlink": {"default": "here", **connection}}))
     environment = os.environ | QUIET | {"FLWR_HOME": str(home), "PATH": f"{BIN}:{os.environ['PATH']}"}
     with ExitStack() as started:
 
         def start(name: str, *command: str | Path) -> subprocess.Popen[bytes]:
             return started.enter_context(running(folder / f"{name}.log", command, folder, environment))
 
-        serving = [start(name, sys.executable, "-m", "parties", "serve", f"{name}.toml") for name in SERVERS]
+        serving = {name: start(name, sys.executable, "-m", "parties", "serve", f"{name}.toml") for name in SERVERS}
+        for name, process in serving.items():
+            until(process, folder / f"{name}.log", "listens at")
+        (link,) = free_addresses(1)  # of those at which the servers do not listen: by now they do
+        connection = {"here": {"address": link, "insecure": True}}
+        (home / "config.toml").write_text(to_toml({"superlink": {"default": "here", **connection}}))
         host, port = link.split(":")
         simulated = () if supernodes else ("--simulation",)
         words = ("--insecure", "--host", host, "--port", port, *simulated)
         superlink = start("superlink", BIN / "flower-superlink", *words)
         until(superlink, folder / "superlink.log", "Uvicorn running")
-        until(serving[0], folder / "s0.log", "round opened|round .*resume")
-        for number, node in enumerate(addresses):
+        until(serving["s0"], folder / "s0.log", "round opened|round .*resume")
+        joining = {}
+        for number, node in enumerate(free_addresses(nodes * supernodes)):
             host, port = node.split(":")
             words = ("--insecure", "--superlink", link, "--host", host, "--port", port)
-            start(f"node-{number}", BIN / "flower-supernode", *words, "--node-config", f"partition-id={number}")
+            name, config = f"node-{number}", f"partition-id={number}"
+            joining[name] = start(name, BIN / "flower-supernode", *words, "--node-config", config)
+        for name, process in joining.items():
+            until(process, folder / f"{name}.log", "SuperNode ID")
         flwr = Flwr(folder, environment)
         flwr.said("run", str(app), "here", "--stream", *_config(folder, nodes, supernodes, settings), shown=True)
         run, status = flwr.ended_run()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import secrets
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -71,17 +73,30 @@ def _plain(task: Task) -> dict[str, Any]:
     return {"task": {key: value for key, value in msgspec.to_builtins(task).items() if value is not None}}
 
 
+PORTS = range(10_000, 32_768)
+"""Below those from which Linux takes one for a connection."""
+
+_given: set[int] = set()
+
+
 def free_addresses(count: int) -> list[str]:
-    """Addresses on this host that nobody listens at now: for demos and tests.
+    """Addresses on this host that nobody listens at now, drawn at random: for demos and tests.
 
     Returns:
-        Addresses "127.0.0.1:port". Another process may take one before the caller does.
+        Addresses "127.0.0.1:port", each given once in this process. Another may take one before the caller does.
     """
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"127.0.0.1:{opened.getsockname()[1]}" for opened in sockets]
-    for opened in sockets:
-        opened.close()
-    return addresses
+    found: list[str] = []
+    while len(found) < count:
+        if (port := secrets.choice(PORTS)) not in _given:
+            try:
+                socket.create_server(("127.0.0.1", port)).close()
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                _given.add(port)
+                found.append(f"127.0.0.1:{port}")
+    return found
 
 
 def to_toml(table: Mapping[str, Any]) -> str:
