@@ -13,148 +13,62 @@ from fsl_async.client import planting
 from fsl_async.config import RoundConfig
 from fsl_async.geometry import Geometry, RowNumbers
 from fsl_async.protocols import ssa
-from fsl_async.protocols.machine import Event
 from fsl_async.randomness import Randomness
-from fsl_async.wire.messages import Commitment, Message, Proofs, RowCounts
+from fsl_async.wire.messages import Proofs, RowCounts
 from parties import simulate
 from tests.support.cases import sides
 
-from .byzantine import CLIENTS, TASK, Byzantine, Said, at_once, flipped
+from .byzantine import CLIENTS, TASK, Byzantine, at_once
 from .meeting import Account, meet
-from .peer_attacks import Ending, Mutation
+from .peer_attacks import Ending, Mutation, after, hearing, in_place_of, with_bulk
 
 COUNTED = msgspec.structs.replace(TASK, min_contributors=3, lying_clients=0)
 """Five clients: row 0 has all of them, and each has one row of its own."""
 
 
-def changed(counts: bytes, row: int, by: int) -> bytes:
+def changed(counts: bytes, row: int | slice = 9, by: int = 3) -> bytes:
     words = np.frombuffer(counts, "<u4").copy()
-    words[row : row + 1] += np.uint32(by % 2**32)
+    words[row if isinstance(row, slice) else slice(row, row + 1)] += np.uint32(by % 2**32)
     return words.tobytes()
 
 
-class LiesAboutCounts(Byzantine):
-    """Adds to its share of one row's count before it stores and sends it."""
+def counting(row: int | slice, by: int) -> type[Byzantine]:
+    """A server that adds to its share of some rows' counts before it stores and sends it."""
 
-    row, by = 9, 3
+    def lie(server: Byzantine, event: ssa.RowsCounted) -> ssa.RowsCounted:
+        records = server.running.records
+        return ssa.RowsCounted(
+            at_once(records.keep_counts(changed(bytes(at_once(records.counts(event.counts))), row, by)))
+        )
 
-    def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, ssa.RowsCounted):
-            records = self.running.records
-            lie = changed(bytes(at_once(records.counts(event.counts))), self.row, self.by)
-            event = ssa.RowsCounted(at_once(records.keep_counts(lie)))
-        return (event,)
-
-
-class PushesALoneRow(LiesAboutCounts):
-    row, by = 1, 2
-
-
-class HidesARow(LiesAboutCounts):
-    row, by = 0, -3
-
-
-class CountsTooMany(LiesAboutCounts):
-    by = 40
-
-
-class CountsBelowNothing(LiesAboutCounts):
-    by = -1
-
-
-class OpensEveryRow(Byzantine):
-    def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, ssa.RowsCounted):
-            records = self.running.records
-            words = np.frombuffer(at_once(records.counts(event.counts)), "<u4") + np.uint32(3)
-            event = ssa.RowsCounted(at_once(records.keep_counts(words.tobytes())))
-        return (event,)
-
-
-class SendsOtherCountsThanItGoesBy(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, changed(bulk, 9, 3) if isinstance(message, RowCounts) else bulk
-
-
-class SendsCountsTwice(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, bulk
-        if isinstance(message, RowCounts):
-            yield message, changed(bulk, 9, 3)
-
-
-class SendsTheSameCountsTwice(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, bulk
-        if isinstance(message, RowCounts):
-            yield message, bulk
-            self.fired = True
-
-
-class SendsTooFewCounts(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        yield message, bulk[:-4] if isinstance(message, RowCounts) else bulk
-
-
-class CountsBeforeTheProofs(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        if isinstance(message, Proofs):
-            yield RowCounts(message.round_id), bytes(64 * 4)
-        yield message, bulk
-
-
-class CommitsWithoutCounting(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        if isinstance(message, RowCounts):
-            message, bulk = Commitment(message.round_id, bytes(32)), b""
-        yield message, bulk
-
-
-class NeverCounts(Byzantine):
-    def say(self, message: Message, bulk: bytes) -> Said:
-        if not isinstance(message, RowCounts):
-            yield message, bulk
-
-
-class CommitsToOtherCounts(Byzantine):
-    """Its commitment names another share of the counts than it has sent."""
-
-    def say(self, message: Message, bulk: bytes) -> Said:
-        if isinstance(message, Commitment):
-            state = self.running.state
-            assert isinstance(state, ssa.Committed | ssa.Revealed)
-            other = (flipped(state.counts[0]), state.counts[1])
-            terms = ssa.Terms(message.round_id, self.setup.index, 2, verified=True, contributors=True)
-            lie = ssa.share_commitment(terms, self.setup.index, state.counted, state.share, state.nonce, other)
-            message = msgspec.structs.replace(message, commitment=lie)
-        yield message, bulk
+    return hearing(ssa.RowsCounted, lie)
 
 
 MUTATIONS = (
     Mutation(
         "sends other counts than it goes by",
-        SendsOtherCountsThanItGoesBy,
+        with_bulk(RowCounts, changed),
         Ending.HALTS,
         "sent a share|its commit",
         True,
     ),
-    Mutation("sends counts twice", SendsCountsTwice, Ending.HALTS, "sent two different counts"),
-    Mutation("sends too few counts", SendsTooFewCounts, Ending.HALTS, "sent counts of 252 bytes, the task implies 256"),
     Mutation(
-        "counts before the proofs", CountsBeforeTheProofs, Ending.HALTS, "sent its counts in state .*, before proofs"
-    ),
-    Mutation(
-        "commits without counting",
-        CommitsWithoutCounting,
+        "sends too few counts",
+        with_bulk(RowCounts, lambda bulk: bulk[:-4]),
         Ending.HALTS,
-        "two different commitments for one round, and too early",
+        "sent counts of 252 bytes, the task implies 256",
     ),
-    Mutation("commits to other counts", CommitsToOtherCounts, Ending.HALTS, "does not match its commitment", True),
+    Mutation(
+        "counts before the proofs",
+        in_place_of(Proofs, lambda message, bulk: [(RowCounts(message.round_id), bytes(64 * 4)), (message, bulk)]),
+        Ending.HALTS,
+        "sent its counts in state .*, before proofs",
+    ),
 )
 
 
 async def account_of(mutant: type[Byzantine], index: int, seed: int) -> Account:
-    account = await meet(Mutation("", mutant, Ending.WAITS, ""), index, seed, COUNTED)
+    account = await meet(mutant, index, seed, COUNTED)
     assert account.mutant.fired, "the mutated step was never reached"
     return account
 
@@ -176,11 +90,14 @@ async def test_a_lie_that_contradicts_itself_is_noticed(
     assert not account.sums
 
 
-@pytest.mark.parametrize(("mutant", "index"), sides([CountsTooMany, CountsBelowNothing, OpensEveryRow]))
+IMPOSSIBLE = {"too many": counting(9, 40), "below nothing": counting(9, -1), "every row": counting(slice(None), 3)}
+
+
+@pytest.mark.parametrize(("name", "index"), sides(IMPOSSIBLE))
 async def test_counts_that_nobody_can_have_abort_the_round(
-    mutant: type[Byzantine], index: int, seed: int, autojump_clock: object
+    name: str, index: int, seed: int, autojump_clock: object
 ) -> None:
-    account = await account_of(mutant, index, seed)
+    account = await account_of(IMPOSSIBLE[name], index, seed)
     assert not account.revealed
     assert account.report[0].ended == "aborted"
     assert "can have" in account.report[0].explanation
@@ -192,25 +109,25 @@ async def test_counts_that_nobody_can_have_abort_the_round(
 async def test_a_server_that_never_counts_is_not_awaited_for_ever(
     index: int, seed: int, autojump_clock: object
 ) -> None:
-    account = await account_of(NeverCounts, index, seed)
+    account = await account_of(in_place_of(RowCounts, lambda message, bulk: []), index, seed)
     assert not account.revealed
     assert account.honest.state_name() == "round 1: Tallied" or account.report[0].ended == "aborted"
 
 
-LIES = {
-    SendsTheSameCountsTwice: ([0], [15]),
-    PushesALoneRow: ([0, 1], [15, 1]),
-    LiesAboutCounts: ([0, 9], [15, 0]),
-    HidesARow: ([], []),
+LIES: dict[str, tuple[type[Byzantine], list[int], list[int]]] = {
+    "says the same counts twice": (after(RowCounts, lambda message, bulk: [(message, bulk)]), [0], [15]),
+    "pushes a lone row": (counting(1, 2), [0, 1], [15, 1]),
+    "opens a row of nobody": (counting(9, 3), [0, 9], [15, 0]),
+    "hides a row": (counting(0, -3), [], []),
 }
 
 
-@pytest.mark.parametrize(("mutant", "index"), sides(LIES))
+@pytest.mark.parametrize(("name", "index"), sides(LIES))
 async def test_within_what_clients_can_have_it_opens_and_hides_rows_at_will(
-    mutant: type[Byzantine], index: int, seed: int, autojump_clock: object
+    name: str, index: int, seed: int, autojump_clock: object
 ) -> None:
     """What docs/bounds-proofs.md says cannot be seen: no more than it could learn if no contributors were counted."""
-    rows, sums = LIES[mutant]
+    mutant, rows, sums = LIES[name]
     account = await account_of(mutant, index, seed)
     assert account.report[0].ended == "done"
     assert row_sums(account, rows) == sums
