@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import trio
 
-from fsl_async import FslError
 from fsl_async.bin_count import planned
 from fsl_async.bounds import private_bytes, verifier_bytes
 from fsl_async.errors import PeerViolationError
@@ -34,6 +33,8 @@ from parties.simulation.scheduling import seeded_scheduling
 from parties.storage.store import Keep
 from tests.support.hand_made import Request, ask, connected, retrieval, submission
 from tests.support.shop import HEAD, TASK, WIDTH, model
+
+from .byzantine import run_server
 
 NAMES = tuple(f"client-{number}" for number in range(40))
 PARTS = "round-00000001/parts/"
@@ -57,12 +58,6 @@ class Pair:
         servers = zip(self.network.servers, self.events, strict=True)
         self.network.servers = tuple(Server(replace(server.setup, observe=told.append)) for server, told in servers)
 
-    async def run(self, index: int, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-        try:
-            await self.network.servers[index].run(task_status=task_status)
-        except* FslError as group:
-            self.ended[index] = list(group.exceptions)
-
     async def restarted(self, index: int, nursery: trio.Nursery) -> Server:
         """The server of that number, started again with its store; its peer is not there."""
         server = Server(self.network.servers[index].setup)
@@ -78,7 +73,7 @@ async def pair(seed: int, **changes) -> AsyncIterator[Pair]:
     with seeded_scheduling(seed):
         async with trio.open_nursery() as nursery:
             for index in (0, 1):
-                await nursery.start(both.run, index)
+                await nursery.start(run_server, network.servers[index], index, both.ended)
             for name in NAMES:
                 network.client(name)
             await network.servers[0].next_round(0)
@@ -142,7 +137,7 @@ async def test_what_a_restart_has_lost_is_not_replaced_by_another_part(seed, aut
         monkeypatch.setattr(Outbox, "resend_forwards", nothing)
         async with trio.open_nursery() as nursery:
             both.network.servers = (first, Server(replace(second.setup, loans=0)))
-            nursery.start_soon(both.run, 1)
+            nursery.start_soon(run_server, both.network.servers[1], 1, both.ended)
             await trio.sleep(10)
             await forward(first, submission(run.config, client), client, "submit", 0)
             await trio.sleep(1)

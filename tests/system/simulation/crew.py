@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from functools import partial
 from parties.testing.injector import CrashPoint
 from parties.testing.recorder import Transition
 
-from .malice import draw, run
+from .malice import draw, judged
 
 CHUNK = 20
 """Seeds that a worker takes at a time."""
@@ -54,15 +53,14 @@ class Seen:
 
 
 def try_one(seed: int, *, surely: bool = False, alone: bool = False) -> Seen:
-    """Run one seed's trial, surely with malice or alone; an exception is a failure as well, with its last lines."""
-    try:
-        verdict = run(draw(seed, surely=surely, alone=alone))
-    except Exception:
-        return Seen(1, {seed: ("raised: " + traceback.format_exc(limit=-6),)})
+    """Run one seed's trial, surely with malice or alone."""
+    verdict, failures = judged(draw(seed, surely=surely, alone=alone))
+    if verdict is None:
+        return Seen(1, {seed: failures})
     reports = verdict.case.world.settled[0].values()
     return Seen(
         seeds=1,
-        failures={seed: tuple(str(violation) for violation in verdict.violations)} if verdict.violations else {},
+        failures={seed: failures} if failures else {},
         faults=Counter(type(fault).__name__ for fault in verdict.fired),
         transitions=Counter(verdict.transitions),
         crash_points=Counter(verdict.crash_points),

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import sys
 import time
-import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -16,14 +15,10 @@ from functools import partial
 from rich.console import Console
 from rich.table import Table
 
-from parties.testing.trials import Trial
-
 from .bugs import BUGS, planted
-from .malice import draw, run
+from .malice import draw, judged
 
 PROGRAM = "python -m tests.system.simulation.hunt"
-RAISED = "raised"
-"""Stands for a check where a trial ended with an error that no party may end with."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +54,10 @@ def hunt(name: str, seeds: Iterable[int]) -> Hunt:
     with planted(bug):
         for seed in seeds:
             tried.append(seed)
-            found = failures(draw(seed, surely=not bug.alone))
+            _, found = judged(draw(seed, surely=not bug.alone))
             if found:
                 return Hunt(name, tuple(tried), found, time.monotonic() - begun)
     return Hunt(name, tuple(tried), (), time.monotonic() - begun)
-
-
-def failures(trial: Trial) -> tuple[str, ...]:
-    """What is wrong with a trial, an error that it ends with included."""
-    try:
-        return tuple(str(violation) for violation in run(trial).violations)
-    except Exception:  # whatever it is, the laboratory has noticed
-        return (f"{RAISED}: {traceback.format_exc(limit=-3)}",)
 
 
 def main(options: argparse.Namespace) -> int:

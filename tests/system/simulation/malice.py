@@ -5,6 +5,7 @@ one server is malicious, as everywhere; clients may be as many as there are. The
 the cases, so that honest parties meet malice while they are killed and started again as well.
 """
 
+import traceback
 from random import Random
 from typing import Any
 
@@ -117,6 +118,15 @@ def run(trial: Trial) -> Verdict:
     """Run a trial, with whoever its plan calls malicious, and judge it."""
     with with_weight_lies():
         return trials.run(trial, play)
+
+
+def judged(trial: Trial) -> tuple[Verdict | None, tuple[str, ...]]:
+    """What came of a trial, and all that is wrong with it; an error that it ends with is a failure like any other."""
+    try:
+        verdict = run(trial)
+    except Exception:  # whatever it is, the laboratory has noticed
+        return None, ("raised: " + traceback.format_exc(limit=-6),)
+    return verdict, tuple(str(violation) for violation in verdict.violations)
 
 
 class _Malice(trials.Malice):

@@ -7,7 +7,6 @@ checked as any other, and one that fails can be run again from its file.
 
 import multiprocessing
 import time
-import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -24,7 +23,7 @@ from parties.testing.trials import Trial
 from parties.testing.trials.drawing import MOMENTS
 from parties.testing.trials.drawing_variants import WORKERS_FROM
 
-from .malice import draw, run
+from .malice import draw, judged
 from .ways import LIKELIER, OTHER_WAYS, SILENT, WAYS, Chance, meet_again
 from .ways_of_counting import COUNTING, SILENT_COUNTING
 from .ways_of_retrievals import RETRIEVING, SILENT_RETRIEVALS
@@ -133,21 +132,13 @@ def search(goal: Goal, numbers: range = range(TRIES)) -> Search:
     begun, reached = time.monotonic(), frozenset[Goal]()
     for number in numbers:
         trial = trial_for(goal, number)
-        seen, failures = _tried(trial)
-        reached |= seen
+        verdict, failures = judged(trial)
+        if verdict is not None:
+            reached |= verdict.crash_points | verdict.transitions
         if failures or goal in reached:
             break
     tries = number + 1 - numbers.start
     return Search(goal, tries, trial, failures, reached, time.monotonic() - begun)
-
-
-def _tried(trial: Trial) -> tuple[frozenset[Goal], tuple[str, ...]]:
-    """What a trial reached, and what was wrong with it; an error that it ends with is a failure like any other."""
-    try:
-        verdict = run(trial)
-    except Exception:
-        return frozenset(), ("raised: " + traceback.format_exc(limit=-6),)
-    return verdict.crash_points | verdict.transitions, tuple(str(violation) for violation in verdict.violations)
 
 
 # ---- all of them

@@ -16,8 +16,7 @@ from tests.support.cases import in_turn
 
 from . import ways
 from .bugs import BUGS, Bug, planted
-from .hunt import failures
-from .malice import draw
+from .malice import draw, judged
 
 FOUND_AT = {
     "says nothing again when the servers have met": 0,
@@ -145,7 +144,7 @@ SEEDS = range(10)
 def _is_found(bug: Bug, trials: Iterable[Trial]) -> list[Trial]:
     """The first of some trials that shows a bug; none, if it is not found."""
     with planted(bug):
-        return next(([trial] for trial in trials if failures(trial)), [])
+        return next(([trial] for trial in trials if judged(trial)[1]), [])
 
 
 @in_turn("bug", BUGS.values())
@@ -160,7 +159,7 @@ def test_a_planted_bug_is_found_among_the_first_seeds(name: str) -> None:
     bug, seed = BUGS[name], FOUND_AT[name]
     found = _is_found(bug, [draw(other, surely=not bug.alone) for other in (seed, *MORE)])
     assert found, f"{name} is not found by seed {seed} any more: hunt it, and put down the seed that finds it"
-    assert failures(found[0]) == (), f"seed {found[0].seed} fails without the bug as well"
+    assert judged(found[0])[1] == (), f"seed {found[0].seed} fails without the bug as well"
 
 
 @pytest.mark.slow
@@ -168,4 +167,4 @@ def test_a_planted_bug_is_found_among_the_first_seeds(name: str) -> None:
 def test_a_planted_bug_is_found_by_what_was_made_for_it(name: str) -> None:
     found = _is_found(BUGS[name], _trials(DIRECTED[name], SEEDS))
     assert found, f"{name} is not found by the plan that was made for it"
-    assert failures(found[0]) == (), f"the same plan fails with seed {found[0].seed} without the bug as well"
+    assert judged(found[0])[1] == (), f"the same plan fails with seed {found[0].seed} without the bug as well"
