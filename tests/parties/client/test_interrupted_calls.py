@@ -194,4 +194,5 @@ async def test_failed_retrievals_have_a_number_each_and_eight_are_the_most(autoj
         with pytest.raises(MisuseError, match="8 retrievals in one round are the most"):
             await carol.retrieve({"items": [1]})
         await take_part(carol, retrieves=False)
+        assert carol.bytes_sent == sum(channel.bytes_sent for channel in carol.setup.transport.channels)
     await finish_with(network, "carol")

@@ -406,7 +406,7 @@ SCENES = {
     "disk full": play_disk_full,
     "not ready": play_not_ready,
 }
-SIZES = [(1180, "light"), (768, "dark"), (360, "light"), (360, "dark")]
+SIZES = [(1180, "light"), (768, "dark"), (360, "light")]
 
 
 @pytest.mark.parametrize("scene", often(2, list(SCENES)))
@@ -420,10 +420,6 @@ async def test_it_fits_the_screen_and_can_be_read(window, stage, tmp_path, scene
             if stage.known:
                 await see(window, f"{number('#names li')} > 0")
             await run(window, "for (const each of document.querySelectorAll('details')) each.open = true")
-            picture = tmp_path / f"page-{scheme}-{width}.png"
-            await trio.to_thread.run_sync(window.screenshot, picture)
-            assert picture.read_bytes().startswith(b"\x89PNG")
-            assert picture.stat().st_size > 15_000
             await fits(window, width)
             for ratio, who in await run(window, CONTRAST):
                 assert ratio >= 4.5, f"{who}: contrast {ratio:.1f}"
@@ -438,9 +434,6 @@ async def test_what_waits_or_is_gone_stands_above_all_else(window, stage, tmp_pa
     play(stage)
     window.resize(390, 844)
     async with page(window, stage, tmp_path):
-        picture = tmp_path / f"page-{scene}.png"
-        await trio.to_thread.run_sync(window.screenshot, picture)
-        assert picture.stat().st_size > 15_000
         shown = await run(
             window, "return [...document.querySelectorAll('#attention > div')].map(each => each.innerText)"
         )

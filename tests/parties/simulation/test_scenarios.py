@@ -310,22 +310,6 @@ async def a_submission(client: str) -> Submission:
     return Submission(client, bytes(16), (bytes(32), bytes(32)), bytes(32), part, part, memoryview(b""))
 
 
-async def test_a_server_takes_epochs_that_rise_and_one_hint_for_each() -> None:
-    sessions = Sessions(task_of(selection="fixed"), MemoryStore())
-    with pytest.raises(RequestRefusedError, match="Hinted in state Absent"):
-        sessions.take("ada", epochs.Hinted(4, b"first"))
-    sessions.take("ada", epochs.Brought(4, b"first"))
-    await sessions.settle(4, "ssa", ["ada"], a_submission)
-    sessions.take("ada", epochs.Hinted(6, b"second"))
-    sessions.take("ada", epochs.Hinted(6, b"second"))
-    with pytest.raises(RequestRefusedError, match="gave two different hints for epoch 6"):
-        sessions.take("ada", epochs.Hinted(6, b"another"))
-    for epoch in (4, 5):
-        with pytest.raises(RequestRefusedError, match=f"for epoch {epoch} after one for epoch 6; epochs only rise"):
-            sessions.take("ada", epochs.Hinted(epoch, b"third"))
-    sessions.take("ada", epochs.Hinted(7, b"third"))
-
-
 async def test_trees_that_are_lost_end_their_session_and_no_other() -> None:
     async def half_lost(client: str) -> Submission:
         if client == "ada":
@@ -439,34 +423,6 @@ async def test_union_rounds_and_other_rounds_are_told_apart() -> None:
         await network.finish_union()
         with pytest.raises(MisuseError, match="the union of this session has been found"):
             await ada.unite({"items": [1]})
-
-
-async def test_blocks_left_out_count_as_zeros_and_unknown_ones_are_refused() -> None:
-    async with parties(several_blocks()) as (network, ada, bob):
-        found = await ada.retrieve({"words": [2]})
-        assert found.keys() == {"words"}
-        with pytest.raises(MisuseError, match="has no block 'wrods'; it has"):
-            await ada.submit({"words": ([2], [[1.0] * 5]), "wrods": ([2], [[1.0] * 5])})
-        with pytest.raises(MisuseError, match="has no block 'wrods'; it has"):
-            await ada.retrieve({"wrods": [1]})
-        await ada.submit({"words": ([2], [[1.0] * 5])})
-        await bob.submit({})
-        outcome = await network.finish_round()
-        assert outcome.clients == ("ada", "bob")
-        assert outcome.update["words"][2].tolist() == [1.0] * 5
-        assert sum(np.count_nonzero(total) for total in outcome.update.values()) == 5
-
-
-@pytest.mark.parametrize("selection", ["adaptive", "fixed"])
-@pytest.mark.parametrize("block", ["items", "words"])
-async def test_values_of_another_blocks_width_are_refused(block: str, selection: str) -> None:
-    widths = {"items": 2, "words": 5}
-    async with parties(several_blocks(selection=selection)) as (network, ada, _):
-        before = len(network.transcript)
-        for width in (1, *(other for other in widths.values() if other != widths[block])):
-            with pytest.raises(MisuseError, match=rf"{block}'.*\(1, {widths[block]}\) expected .*got \(1, {width}\)"):
-                await ada.submit({block: ([2], np.ones((1, width)))})
-        assert len(network.transcript) == before
 
 
 def several_blocks(**fields: Any) -> Task:

@@ -125,17 +125,6 @@ async def test_after_it_is_closed_everything_is_refused(path):
         assert len(await again.entries("log")) == 20
 
 
-async def test_several_stores_work_side_by_side(tmp_path):
-    stores = [await SqliteStore.open(tmp_path / f"{number}.db") for number in range(4)]
-    async with trio.open_nursery() as nursery:
-        for number, store in enumerate(stores):
-            for _ in range(10):
-                nursery.start_soon(store.record, "log", b"%d" % number)
-    for number, store in enumerate(stores):
-        assert await store.entries("log") == [b"%d" % number] * 10
-        await store.aclose()
-
-
 # What a killed process leaves
 
 
