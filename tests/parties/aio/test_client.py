@@ -150,28 +150,6 @@ def test_a_submission_that_is_cancelled_anywhere_is_counted_once(town):
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-async def together(*calls) -> None:
-    async with asyncio.TaskGroup() as group:
-        for call in calls:
-            group.create_task(call)
-
-
-def test_a_group_whose_task_fails_cancels_the_calls_of_the_others(town):
-    async def fail() -> None:
-        await asyncio.sleep(0.05)
-        raise KeyError
-
-    async def main() -> None:
-        async with connect(town, "anna") as anna:
-            await take_part(anna)
-            with pytest.raises(ExceptionGroup) as caught:
-                await together(anna.outcome(), fail())
-            assert caught.group_contains(KeyError)
-            assert anna.undecided == 1
-
-    asyncio.run(main())
-
-
 def test_a_loop_that_ends_with_a_call_under_way(town):
     ended: list[str] = []
 

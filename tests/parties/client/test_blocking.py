@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytest
-import trio
 
 import parties
 from fsl_async.errors import MisuseError
@@ -75,14 +74,6 @@ def test_under_a_running_asyncio_loop(town):
             assert anna.outcome().counted
 
     asyncio.run(notebook())
-
-
-def test_inside_a_trio_loop_too(town):
-    async def inside() -> None:
-        with town.connect("anna") as anna:
-            take_part(anna)
-
-    trio.run(inside)
 
 
 def test_errors_arrive_as_they_are_with_their_traceback(town):

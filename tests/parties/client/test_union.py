@@ -11,7 +11,7 @@ from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import Block, Download, Enter, Finished, Message, Refused, Retrieve
 from parties import NoUnionError, RoundClosedError, simulate
 from parties.statement import Statement
-from tests.support.shop import TASK, meddled, model
+from tests.support.shop import meddled
 
 BLOCKS = (Sparse("items", rows=64, select=4), Sparse("shops", rows=16, select=2))
 ALIGNED = Task(name="united", blocks=BLOCKS, ring=Ring(64), alignment="union", min_clients=2, max_clients=4)
@@ -67,14 +67,6 @@ async def test_a_union_is_waited_for_if_that_is_asked_for(autojump_clock) -> Non
         async with trio.open_nursery() as nursery:
             nursery.start_soon(net.finish_round)
             assert (await ada.union(wait=True))["items"].tolist() == [7, 8]
-
-
-async def test_a_task_without_unions_says_so() -> None:
-    async with simulate(TASK, model(), seed=1) as net, net.client("ada") as ada:
-        for call in (ada.union, lambda: ada.unite({"items": [1]})):
-            with pytest.raises(MisuseError, match="the rounds of this task find no union"):
-                await call()
-        assert [note for note in net.transcript if note.sender == "ada"] == []
 
 
 # ---- tasks of one protocol alone

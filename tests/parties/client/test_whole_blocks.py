@@ -17,7 +17,6 @@ from parties.simulation.network import Network
 from tests.parties.server.test_protocols_alone import PSR, PSU, asked
 from tests.parties.server.test_restart import MODEL
 from tests.support.shop import HEAD, ROWS, TASK, WIDTH, meddled, model, opened
-from transport import ConnectionLostError
 
 TABLE = model()["items"]
 TWO = Task(
@@ -183,19 +182,6 @@ async def test_another_content_is_the_violation_of_the_server_that_sent_it(chang
             np.testing.assert_array_equal((await dora.retrieve({"items": ...}))["items"], TABLE)
 
 
-async def test_a_connection_that_is_lost_meanwhile_is_made_again(autojump_clock) -> None:
-    async def lose(address: str, message: Message, data: bytes) -> bytes:
-        if isinstance(message, Block) and len(lost) < 3:
-            lost.append(address)
-            raise ConnectionLostError("the server was killed")
-        return data
-
-    lost: list[str] = []
-    async with simulate(TASK, model(), seed=1) as net, meddled(net.client("carol"), incoming=lose) as carol:
-        np.testing.assert_array_equal((await carol.retrieve({"items": ...}))["items"], TABLE)
-        assert len(lost) == 3
-
-
 async def test_a_block_moves_in_parts_that_are_counted_one_by_one(monkeypatch) -> None:
     monkeypatch.setattr(pieces, "LONGEST_PART", 1000)
     async with simulate(TASK, model(), seed=1) as net, net.client("carol") as carol:
@@ -205,15 +191,6 @@ async def test_a_block_moves_in_parts_that_are_counted_one_by_one(monkeypatch) -
         with pytest.raises(RequestDeniedError, match="at most 16 downloads of one block"):
             await carol.retrieve({"items": ...})
         await carol.retrieve({"items": [1], "head": ...})
-
-
-async def test_a_part_that_there_is_not_is_refused_and_counted() -> None:
-    async with simulate(TASK, model(), seed=1) as net:
-        run = await net.servers[0].next_round(0)
-        for number in (1, 2**40):
-            wanted = Download(round_id=run.round_id, block="items", whole=True, part=number)
-            refused, _ = await asked(net.servers[0], "carol", wanted)
-            assert f"'items' has 1 parts, from 0: part {number} is none" in refused.explanation
 
 
 @pytest.mark.parametrize(

@@ -122,18 +122,6 @@ async def test_a_model_that_stays_is_not_written_again(monkeypatch: pytest.Monke
         assert not [key for key in written if key.startswith("model/")]
 
 
-async def test_a_client_has_so_many_retrievals_in_a_round_and_again_in_the_next() -> None:
-    async with simulate(PSR, MODEL, seed=1) as net, net.client("ada") as ada:
-        for _ in range(2):
-            for _ in range(2):
-                await ada.retrieve({"items": [1]})
-            with pytest.raises(
-                MisuseError, match=r"2 retrievals in one round are the most in this task; .* next round"
-            ):
-                await ada.retrieve({"items": [1]})
-            await net.finish_round()
-
-
 async def test_an_operator_aborts_a_round_while_the_other_server_is_away(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

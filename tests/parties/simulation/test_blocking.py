@@ -2,9 +2,7 @@
 
 import asyncio
 import gc
-import os
 import queue
-import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -248,23 +246,6 @@ def test_too_few_to_draw_of_is_an_error_once_nobody_else_may_ask():
         anna.close()
         with pytest.raises(MisuseError, match="closed"):
             asking.result(30)
-
-
-def test_a_time_for_a_call_and_an_interrupt():
-    with simulate_blocking(TASK, model(), 1) as net, ThreadPoolExecutor(1) as pool:
-        anna = net.client("anna")
-        anna.submit(Basket("anna").update)
-        pool.submit(lambda: net.model).result()  # there is another thread, which might finish the round
-        with pytest.raises(TimeoutError, match=r"not done within 0\.1 s"):
-            anna.outcome(timeout=0.1)
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            anna.outcome()
-        timer.join()
-        visit(net, "ben")
-        net.finish_round()
-        assert anna.outcome().counted
 
 
 def test_closing_ends_the_calls_under_way_and_forgetting_closes():

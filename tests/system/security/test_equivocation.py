@@ -22,7 +22,7 @@ from fsl_async.wire.messages import Hint, Message, Receipt, Refused
 from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees
 from parties import simulate
 from parties.server.evidence import Evidence, EvidenceBook
-from parties.server.replies import ContradictionError
+from parties.server.replies import ContradictionError, RequestRefusedError
 from parties.server.sessions import Sessions
 from parties.simulation.network import Network
 from parties.storage.store import MemoryStore
@@ -278,6 +278,8 @@ async def test_another_clients_submission_counts_for_nobody_but_that_client(seed
 
 def test_a_second_hint_for_an_epoch_is_refused_with_both_digests():
     sessions = Sessions(TASK, MemoryStore())
+    with pytest.raises(RequestRefusedError, match="Hinted in state Absent"):
+        sessions.take(MALLORY, epochs.Hinted(2, bytes(32)))
     sessions.take(MALLORY, epochs.Brought(3, bytes(32)))
     sessions.take(MALLORY, epochs.Brought(3, bytes(32)))
     for event in (epochs.Brought(3, b"\x01" * 32), epochs.Brought(2, b"\x01" * 32)):
