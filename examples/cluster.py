@@ -7,13 +7,12 @@ import numpy as np
 import trio
 
 from fsl_async import Ring, Sparse, Task
-from parties import Identity, Server, connect, free_addresses, save_model, server_setup, write_deployment
+from parties import Server, connect, free_addresses, save_model, server_setup
 from parties.commands.demo.processes import run_cluster, write_cluster
+from parties.settings.writing import write_parties, write_server
 
 TASK = Task(name="shop", blocks=[Sparse("items", rows=20_000, width=4, select=20)], ring=Ring(64, fraction_bits=24))
 CLIENTS = {f"client-{number}": number + 0.5 for number in range(20)}
-FILE = """server = {0}\nidentity = "S{0}.key"\ntask = "task.toml"\nclients = "clients.toml"\nmodel = "model.npz"
-store = "S{0}.sqlite"\nlisten = "{1}"\n[log]\nlevel = "error"\n{2}"""
 
 
 async def submit(folder: Path, name: str) -> None:
@@ -27,11 +26,9 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, addresses, expected = Path(name), free_addresses(2), np.zeros((20_000, 4))
         save_model(folder / "model.npz", {"items": expected})
-        for identity in (parties := [Identity.generate(party) for party in ("S0", "S1", *CLIENTS)]):
-            identity.save(folder / f"{identity.name}.key")
-        write_deployment(folder, TASK, [s.public for s in parties[:2]], addresses, [c.public for c in parties[2:]])
-        for number, table in enumerate((write_cluster(folder), "")):  # S1 computes in its own process
-            (folder / f"S{number}.toml").write_text(FILE.format(number, addresses[number], table))
+        write_parties(folder, TASK, addresses, CLIENTS)
+        for number, table in enumerate(({"compute": write_cluster(folder)}, {})):  # S1 computes in its own process
+            write_server(folder, number, addresses[number], log={"level": "error"}, **table)
         s0, s1 = [Server(await server_setup(folder / f"S{number}.toml")) for number in (0, 1)]
         async with trio.open_nursery() as cluster:
             cluster.start_soon(run_cluster, folder / "S0.toml")

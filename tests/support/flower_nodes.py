@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -20,9 +18,9 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fsl_async import Ring, Task
 from fsl_async.learning import StateMapping, Table
-from parties import Identity, free_addresses, save_model, write_deployment
-from parties.settings.writing import to_toml
-from tests import ROOT
+from parties.flower.__main__ import SERVERS, lay_out
+from parties.outcome import Model
+from tests.support.serving import processes
 
 TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1  # as Flower's runtime sets them
 STATE = {"embedding.weight": np.arange(100, dtype=np.float32).reshape(50, 2), "head.bias": np.ones(3, np.float32)}
@@ -53,47 +51,20 @@ class Deployment:
         return self.folder / "s0.sqlite.operator-token"
 
 
-def lay_out(folder: Path, task: Task = TASK) -> Deployment:
-    names = ("s0", "s1", "coordinator", *(f"client-{number}" for number in range(NODES)))
-    keys = {name: Identity.generate(name) for name in names}
-    for name, identity in keys.items():
-        identity.save(folder / f"{name}.key")
-        (folder / f"{name}.toml").write_text(to_toml({"task": "task.toml", "identity": f"{name}.key"}))
-    public = [identity.public for identity in keys.values()]
-    *addresses, port = free_addresses(3)
-    write_deployment(folder, task, public[:2], addresses, public[2:])
-    save_model(folder / "model.npz", MAPPING.model(STATE))
-    for number, address in enumerate(addresses):
-        table = {"server": number, "identity": f"s{number}.key", "task": "task.toml", "clients": "clients.toml"}
-        table |= {
-            "enrolment": "open",
-            "model": "model.npz",
-            "store": f"s{number}.sqlite",
-            "listen": address,
-            "rounds": {"grace": 1},
-        }
-        operator = {"operator": {"listen": port}} if number == 0 else {}
-        (folder / f"s{number}.toml").write_text(to_toml(table | operator))
-    return Deployment(folder, port)
+def laid_out(folder: Path, task: Task = TASK, model: Model | None = None) -> Deployment:
+    clients = ["coordinator", *(f"client-{number}" for number in range(NODES))]
+    return Deployment(folder, lay_out(folder, task, model or MAPPING.model(STATE), clients, "open"))
 
 
 @contextmanager
-def deployed(folder: Path, task: Task = TASK) -> Iterator[Deployment]:
+def deployed(folder: Path, task: Task = TASK, model: Model | None = None) -> Iterator[Deployment]:
     """Both servers, for as long as the block lasts."""
-    made = lay_out(folder, task)
-    processes = []
-    try:
-        for number in (0, 1):
-            with (folder / f"s{number}.log").open("wb") as log:
-                words = [sys.executable, "-m", "parties", "serve", f"s{number}.toml"]
-                environment = os.environ | {"PYTHONPATH": str(ROOT)}
-                processes.append(subprocess.Popen(words, cwd=folder, env=environment, stdout=log, stderr=log))
+    made = laid_out(folder, task, model)
+    with processes() as start:
+        for name in SERVERS:
+            start(folder, "serve", f"{name}.toml")
         until_ready(made.port)
         yield made
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def until_ready(port: str) -> None:

@@ -16,7 +16,7 @@ from parties.server.server import Server
 from parties.server.setup import ServerSetup
 from parties.server.task_router import Listening, TaskRouter
 from parties.storage.store import Store
-from tests.support.shop import LIBERAL, TASK, Shop
+from tests.support.shop import LIBERAL, TASK, Shop, finish_round
 from transport import Limits, MemoryNetwork
 
 
@@ -102,8 +102,4 @@ class Mall:
 
     async def finish_round(self, task: str) -> RoundOutcome:
         """Close a task's open round; both servers must tell the same outcome."""
-        servers = [self.servers[task, index] for index in (0, 1)]
-        runs = [await server.next_round(0) for server in servers]
-        outcome = await servers[0].close_round()
-        assert (await servers[1].settled_outcome(runs[1])).clients == outcome.clients
-        return outcome
+        return await finish_round([self.servers[task, index] for index in (0, 1)])

@@ -3,18 +3,21 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests import ROOT
 
-ENDS_WITHIN = 180  # seconds for a process that may have to compile; what this is to end is a hang
+ENDS_WITHIN = 240  # seconds for what should take a few, even if it has to compile; what this is to end is a hang
 
 
 PLAIN = (
@@ -23,35 +26,95 @@ PLAIN = (
 """The same program without kernels: to load them is most of what a server does that computes next to nothing."""
 
 
-class Process:
-    """One of them in a folder, with all that it says on stderr."""
+class Ended(NamedTuple):
+    """How a process ended: its code, the JSON object that it printed, and what it said besides."""
 
-    def __init__(self, folder: Path, *words: str, program: tuple[str, ...] = ("-m", "parties"), **environment: str):
-        self.heard: list[str] = []
+    code: int
+    said: Any
+    words: str
+
+
+class Process:
+    """One of them in a folder.
+
+    Args:
+        folder: where it runs.
+        words: its arguments.
+        program: what this Python runs.
+        within: the words that run a command where the process is to be; none for here.
+        log: the file that what it says on stderr is added to; left out, one without a name.
+        environment: further variables.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *words: str,
+        program: Sequence[str] = ("-m", "parties"),
+        within: Sequence[str] = (),
+        log: Path | None = None,
+        **environment: str,
+    ) -> None:
+        self._log = log.open("ab+") if log else tempfile.TemporaryFile("ab+")  # noqa: SIM115 - closed by `end`
+        self._begin = self._heard = self._log.seek(0, os.SEEK_END)
         self.child = subprocess.Popen(
-            [sys.executable, *program, *words, "--format", "json"],
+            [*within, sys.executable, *program, *words, "--format", "json"],
             cwd=folder,
             env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._log,
             text=True,
         )
-        self.watchdog = threading.Timer(ENDS_WITHIN, self.child.kill)
-        self.watchdog.start()
+
+    def words(self, begin: int | None = None) -> str:
+        """What it has said so far."""
+        begin = self._begin if begin is None else begin
+        return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size - begin, begin).decode()
 
     def says(self, pattern: str) -> str:
-        """Read up to a line that matches."""
-        assert self.child.stderr is not None
-        for line in self.child.stderr:
-            self.heard.append(line)
-            if re.search(pattern, line):
-                return line
-        pytest.fail(f"ended with {self.child.wait()} before it said {pattern!r}: {''.join(self.heard)}")
+        """Wait for a line that matches, behind the one that was waited for last."""
 
-    def ended(self) -> tuple[int, dict, str]:
-        """Its exit code, its JSON object, and all that it has said."""
-        out, error = self.child.communicate(timeout=ENDS_WITHIN)
-        return self.child.returncode, json.loads(out) if out else {}, "".join(self.heard) + error
+        def line() -> str:
+            for line in self.words(self._heard).splitlines(keepends=True):
+                if not line.endswith("\n"):
+                    return ""
+                self._heard += len(line.encode())
+                if re.search(pattern, line):
+                    return line
+            return ""
+
+        return self._until(line, pattern)
+
+    def until(self, pattern: str, times: int = 1) -> None:
+        """Wait until so many lines of all that it has said match."""
+        self._until(lambda: len(re.findall(pattern, self.words(), re.MULTILINE)) >= times, pattern)
+
+    def _until(self, found: Callable[[], Any], pattern: str) -> Any:
+        end = time.monotonic() + ENDS_WITHIN
+        while True:
+            is_over = self.child.poll() is not None or time.monotonic() > end
+            if answer := found():
+                return answer
+            if is_over:
+                pytest.fail(f"ended with {self.child.poll()} before it said {pattern!r}: {self.words()}")
+            time.sleep(0.02)
+
+    def ended(self) -> Ended:
+        """Wait for its end."""
+        out, _ = self.child.communicate(timeout=ENDS_WITHIN)
+        return Ended(self.child.returncode, json.loads(out) if out.strip() else {}, self.words())
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> Ended:
+        """Send it a signal, and wait for its end."""
+        self.child.send_signal(number)
+        return self.ended()
+
+    def end(self) -> None:
+        """It is killed if it still runs."""
+        self.child.kill()
+        self.child.communicate()
+        self._log.close()
 
 
 @contextmanager
@@ -59,7 +122,7 @@ def processes() -> Iterator[Callable[..., Process]]:
     """Starts processes that do not outlive the block."""
     started: list[Process] = []
 
-    def start(folder: Path, *words: str, **options: object) -> Process:
+    def start(folder: Path, *words: str, **options: Any) -> Process:
         started.append(Process(folder, *words, **options))
         return started[-1]
 
@@ -67,6 +130,4 @@ def processes() -> Iterator[Callable[..., Process]]:
         yield start
     finally:
         for process in started:
-            process.watchdog.cancel()
-            process.child.kill()
-            process.child.communicate()
+            process.end()

@@ -1,7 +1,7 @@
 """A little shop: the task, the parties and the ways to meddle with them that the tests of the parties share."""
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,15 +20,12 @@ from fsl_async.wire.messages import Finished, FromClient, FromPeer, FromServer, 
 from parties.client.client import Client
 from parties.client.setup import ClientSetup
 from parties.compute import ComputeLane, InlineLane
-from parties.deployment.server import server_setup
-from parties.files.models import save_model
 from parties.identity.keys import Identity, PublicIdentity
 from parties.identity.registry import Registry
 from parties.outcome import RoundOutcome
 from parties.schedule import Schedule
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
-from parties.settings.writing import write_deployment
 from parties.simulation.network import Network
 from parties.statement import Statement
 from parties.storage.store import Change, MemoryStore, Put, Store
@@ -57,42 +54,32 @@ def model() -> dict[str, np.ndarray]:
 
 @dataclass
 class Basket:
-    """What one client submits, derived from its name."""
+    """What one client submits, derived from its name: whole numbers of 2**-16, so sums are exact in any order."""
 
     name: str
-    rows: np.ndarray = field(init=False)
-    values: np.ndarray = field(init=False)
-    head: np.ndarray = field(init=False)
+    task: Task = TASK
+    update: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        draw = np.random.default_rng(list(self.name.encode()))
-        self.rows = draw.choice(ROWS, size=int(draw.integers(1, SELECT + 1)), replace=False)
-        self.values = draw.integers(-(2**20), 2**20, size=(len(self.rows), WIDTH)) / 2**16
-        self.head = draw.integers(-(2**20), 2**20, size=HEAD) / 2**16
+        draw, self.update = np.random.default_rng(list(self.name.encode())), {}
+        for block in self.task.blocks:
+            rows = None
+            if isinstance(block, Sparse):
+                rows = draw.choice(block.rows, size=int(draw.integers(1, block.select + 1)), replace=False)
+            shape = (block.size,) if isinstance(block, Dense) else (len(rows), block.width)
+            values = draw.integers(-(2**20), 2**20, size=shape) / 2**16
+            self.update[block.name] = values if rows is None else (rows, values)
 
-    @property
-    def update(self) -> dict[str, Any]:
-        return {"items": (self.rows, self.values), "head": self.head}
+    rows = property(lambda self: self.update["items"][0])
+    values = property(lambda self: self.update["items"][1])
+    head = property(lambda self: self.update["head"])
 
-
-def deploy(folder: Path, addresses: Sequence[str], clients: Iterable[str]) -> None:
-    """Write the files that all parties share, the secret keys of all of them, and the model."""
-    identities = [Identity.generate(name) for name in ("S0", "S1", *clients)]
-    for identity in identities:
-        identity.save(folder / f"{identity.name}.key")
-    public = [identity.public for identity in identities]
-    write_deployment(folder, TASK, public[:2], addresses, public[2:])
-    save_model(folder / "model.npz", model())
-
-
-def write_servers(folder: Path, addresses: Sequence[str], *lines: str, store: str = "S{0}.sqlite") -> None:
-    """Both servers' own files, with further lines; {0} is a server's number. A round closes with two clients."""
-    for number, address in enumerate(addresses):
-        own = (
-            'server = {0}\nidentity = "S{0}.key"\ntask = "task.toml"\nclients = "clients.toml"\nmodel = "model.npz"\n'
-            f'listen = "{address}"\nstore = "{store}"\nthreads = 1\n{"".join(lines)}[rounds]\nclients = 2\n'
-        )
-        (folder / f"S{number}.toml").write_text(own.format(number))
+    def save(self, path: Path) -> None:
+        """As a file of which a command makes a submission."""
+        arrays: dict[str, np.ndarray] = {}
+        for name, of in self.update.items():
+            arrays |= {f"{name}.rows": of[0], f"{name}.values": of[1]} if isinstance(of, tuple) else {name: of}
+        np.savez(path, **arrays)
 
 
 SERVER_FILE = {
@@ -107,37 +94,37 @@ SERVER_FILE = {
 """What S0's own file says where nothing else is told."""
 
 
-@asynccontextmanager
-async def servers_of(*files: Path) -> AsyncIterator[list[Server]]:
-    """The servers of these files, as they run until the block ends."""
-    setups = [await server_setup(file) for file in files]
-    servers = [Server(setup) for setup in setups]
-    try:
-        async with trio.open_nursery() as nursery:
-            for server in servers:
-                await nursery.start(server.run)
-            yield servers
-            nursery.cancel_scope.cancel()
-    finally:
-        for setup in setups:
-            await setup.store.aclose()
-            await setup.bulk.aclose()
-
-
-def plain_sum(names: Iterable[str]) -> dict[str, np.ndarray]:
+def plain_sum(names: Iterable[str], task: Task = TASK) -> dict[str, np.ndarray]:
     """The sum of the baskets of those names, added in the clear."""
-    items, head = np.zeros((ROWS, WIDTH)), np.zeros(HEAD)
-    for basket in map(Basket, names):
-        items[basket.rows] += basket.values
-        head += basket.head
-    return {"items": items, "head": head}
+    total = {block.name: np.zeros(block.shape) for block in task.blocks}
+    for name in names:
+        for block, of in Basket(name, task).update.items():
+            if isinstance(of, tuple):
+                total[block][of[0]] += of[1]
+            else:
+                total[block] += of
+    return total
+
+
+def model_after(*rounds: Iterable[str]) -> dict[str, np.ndarray]:
+    """The model after rounds in which these clients' baskets were counted."""
+    now = model()
+    for names in rounds:
+        now = {block: (now[block] + total).astype(np.float32) for block, total in plain_sum(names).items()}
+    return now
 
 
 def assert_exact(outcome: RoundOutcome, *names: str) -> None:
     """The outcome is the exact sum over exactly these clients."""
     assert outcome.clients == tuple(sorted(names))
-    for block, expected in plain_sum(names).items():
-        np.testing.assert_array_equal(outcome.update[block], expected, err_msg=block)
+    assert_equal(outcome.update, plain_sum(names))
+
+
+def assert_equal(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    """Block by block, every number is the same."""
+    assert sorted(found) == sorted(expected)
+    for block, array in expected.items():
+        np.testing.assert_array_equal(found[block], array, err_msg=block)
 
 
 async def take_part(client: Client, *, retrieves: bool = True, wait: bool = False, again: bool = False) -> None:
@@ -395,13 +382,26 @@ class Shop:
         )
         return Client(replace(setup, **changes))
 
+    @property
+    def model(self) -> dict[str, np.ndarray]:
+        """S0's."""
+        return dict(self.servers[0].model)
+
     async def finish_round(self) -> RoundOutcome:
-        """Close the open round at S0; both servers must tell the same outcome."""
-        runs = [await server.next_round(0) for server in self.servers]
-        outcome = await self.servers[0].close_round()
-        other = await self.servers[1].settled_outcome(runs[1])
-        assert outcome.clients == other.clients
-        return outcome
+        """Close the open round; both servers must tell the same outcome."""
+        return await finish_round(self.servers)
+
+    async def finish_union(self) -> dict[str, np.ndarray]:
+        """Close the open round of a union, and return the union."""
+        return dict((await self.finish_round()).union)
+
+
+async def finish_round(servers: Sequence[Server]) -> RoundOutcome:
+    """Close the open round at S0; both servers must tell the same outcome."""
+    runs = [await server.next_round(0) for server in servers]
+    outcome = await servers[0].close_round()
+    assert (await servers[1].settled_outcome(runs[1])).clients == outcome.clients
+    return outcome
 
 
 @asynccontextmanager

@@ -23,9 +23,9 @@ from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task
 from parties.commands.bench.machine import Spent, memory_of, spent_by
 from parties.commands.bench.members import name_of, update_of
-from parties.commands.demo.processes import SERVERS, started, write_parties
+from parties.commands.demo.processes import started
 from parties.files.models import load_model, save_model
-from parties.settings.writing import free_addresses, to_toml
+from parties.settings.writing import SERVERS, free_addresses, write_parties, write_server
 
 STARTING_SECONDS = 120.0
 
@@ -115,31 +115,22 @@ def take_rounds(deployed: Deployed) -> RoundTaken:
 
 def lay_out(folder: Path, deployed: Deployed) -> None:
     """Write all files of a deployment: keys, the task, both servers' own."""
-    addresses = free_addresses(2)
+    addresses, many = free_addresses(2), 4 * deployed.clients + 100
     write_parties(folder, deployed.task, addresses, [name_of(number) for number in range(deployed.clients)])
     save_model(folder / "model.npz", _start(deployed.task))
+    # All clients come from one address, and at once.
+    limits = {"handshakes_per_second": 1e6, "burst": many, "half_open": many, "idle_seconds": 3_600.0}
+    rounds = {"clients": deployed.clients, "wind_up": 0.0}
     for server, address in enumerate(addresses):
-        table = to_toml(_server_table(deployed, server, address))
-        (folder / f"{SERVERS[server]}.toml").write_text(table, encoding="utf-8")
-
-
-def _server_table(deployed: Deployed, server: int, address: str) -> dict[str, Any]:
-    name = SERVERS[server]
-    many = 4 * deployed.clients + 100
-    return {
-        "server": server,
-        "identity": f"{name}.key",
-        "task": "task.toml",
-        "clients": "clients.toml",
-        "model": "model.npz",
-        "listen": address,
-        "store": f"{name}.sqlite",
-        "save_model": f"{name}.npz",
-        "threads": deployed.threads,
-        # All clients come from one address, and at once.
-        "limits": {"handshakes_per_second": 1e6, "burst": many, "half_open": many, "idle_seconds": 3_600.0},
-        "rounds": {"clients": deployed.clients, "wind_up": 0.0},
-    }
+        write_server(
+            folder,
+            server,
+            address,
+            save_model=f"{SERVERS[server]}.npz",
+            threads=deployed.threads,
+            limits=limits,
+            rounds=rounds,
+        )
 
 
 def _start(task: Task) -> dict[str, Any]:

@@ -30,10 +30,8 @@ from parties.commands.demo.taking_part import PHASES, Summary, demo_task, take_p
 from parties.deployment.compute import WITHOUT_DASK
 from parties.deployment.connecting import connect
 from parties.files.models import load_model, save_model
-from parties.identity.keys import Identity
-from parties.settings.writing import free_addresses, write_deployment
+from parties.settings.writing import SERVERS, free_addresses, write_parties, write_server
 
-SERVERS = ("S0", "S1")
 LAST_LINES = 12
 WORKING = (("scheduler",), ("worker",), ("worker",))
 
@@ -57,7 +55,7 @@ async def in_processes(
     with tempfile.TemporaryDirectory(prefix="fsl-async-demo-") as name:
         folder = Path(name)
         addresses = free_addresses(2) if transport == "tcp" else [f"unix:{folder / name}.socket" for name in SERVERS]
-        cluster = write_cluster(folder) if compute == "dask" else ""
+        cluster = write_cluster(folder) if compute == "dask" else {}
         _write_files(folder, demo_task(clients), addresses, clients, rounds, cluster)
         bar = progress.add_task("client rounds", total=clients * rounds)
         started = time.perf_counter()
@@ -80,28 +78,17 @@ async def in_processes(
     return summary
 
 
-def _write_files(folder: Path, task: Task, addresses: Sequence[str], clients: int, rounds: int, cluster: str) -> None:
+def _write_files(
+    folder: Path, task: Task, addresses: Sequence[str], clients: int, rounds: int, cluster: dict[str, str]
+) -> None:
     """Keys, task file, client list and model: what the operators of two servers would exchange."""
     write_parties(folder, task, addresses, [f"client-{number:02}" for number in range(clients)])
     save_model(folder / "model.npz", initial_model())
+    limits = {"handshakes_per_second": 1000.0, "burst": 4 * clients}
+    common: dict[str, Any] = {"threads": 1, "limits": limits, "rounds": {"clients": clients, "count": rounds}}
     for server, address in enumerate(addresses):
-        store = f"{SERVERS[server]}.sqlite" if cluster and server == 0 else "memory"
-        own = cluster if server == 0 else ""
-        (folder / f"{SERVERS[server]}.toml").write_text(
-            f'server = {server}\nidentity = "{SERVERS[server]}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
-            f'model = "model.npz"\nlisten = "{address}"\nsave_model = "model-{server}.npz"\nthreads = 1\n'
-            f'store = "{store}"\n[limits]\nhandshakes_per_second = 1000.0\nburst = {4 * clients}\n'
-            f"[rounds]\nclients = {clients}\ncount = {rounds}\n{own}"
-        )
-
-
-def write_parties(folder: Path, task: Task, addresses: Sequence[str], clients: Sequence[str]) -> None:
-    """Write keys of both servers and of clients, the task file and the list of clients."""
-    identities = [Identity.generate(name) for name in (*SERVERS, *clients)]
-    for identity in identities:
-        identity.save(folder / f"{identity.name}.key")
-    publics = [identity.public for identity in identities]
-    write_deployment(folder, task, publics[:2], addresses, publics[2:])
+        own = {"compute": cluster} if cluster and server == 0 else {"store": "memory"}
+        write_server(folder, server, address, save_model=f"model-{server}.npz", **common, **own)
 
 
 async def _serve(
@@ -219,7 +206,7 @@ def _say(figures: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def write_cluster(folder: Path) -> str:
+def write_cluster(folder: Path) -> dict[str, str]:
     """Write certificates, and return a server's table [compute] that names them.
 
     Raises:
@@ -233,10 +220,8 @@ def write_cluster(folder: Path) -> str:
     for name, content in (("compute.pem", made.tls_ca_file), ("compute.key", made.tls_client_key)):
         (folder / name).touch(mode=0o600)
         (folder / name).write_text(content)
-    return (
-        f'[compute]\nengine = "dask"\nscheduler = "tls://{free_addresses(1)[0]}"\n'
-        'ca = "compute.pem"\ncertificate = "compute.pem"\nkey = "compute.key"\n'
-    )
+    certificates = {"ca": "compute.pem", "certificate": "compute.pem", "key": "compute.key"}
+    return {"engine": "dask", "scheduler": f"tls://{free_addresses(1)[0]}"} | certificates
 
 
 if __name__ == "__main__":

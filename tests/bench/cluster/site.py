@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import trio
@@ -36,7 +36,6 @@ from parties.commands.demo.processes import write_cluster
 from parties.compute import ComputeLane
 from parties.deployment.blobs import blobs_owner, open_blobs
 from parties.deployment.compute import cluster_of
-from parties.identity.keys import Identity
 from parties.server.round.engine import RoundStart, RoundSum, RoundWork
 from parties.server.round.reading import ReadBack, StoredSubmission, SubmissionReader
 from parties.server.round.records import RoundRecords
@@ -44,22 +43,11 @@ from parties.server.round.retrieval import Asked
 from parties.server.store_layout import RequestKey, part_name, round_prefix
 from parties.settings.host_file import HostFile
 from parties.settings.task_file import Deployment
-from parties.settings.writing import free_addresses, write_deployment
+from parties.settings.writing import free_addresses, write_parties, write_server
 from parties.storage.blobs.blobs import Blobs
 
 QUERIES = 16
 JOIN_SECONDS = 120.0
-FILE = """server = 0
-identity = "S0.key"
-task = "task.toml"
-clients = "clients.toml"
-model = "model.npz"
-store = "S0.sqlite"
-listen = "{address}"
-threads = 1
-[log]
-level = "error"
-{compute}"""
 
 
 @dataclass(frozen=True)
@@ -199,11 +187,8 @@ async def site(case: Case, lane: ComputeLane) -> AsyncIterator[Site]:
     """Lay out a round of a case: all its clients' submissions, and retrievals of as many as share a pass."""
     with TemporaryDirectory(prefix="fsl-async-bench-") as name:
         folder = Path(name)
-        parties = [Identity.generate(party) for party in ("S0", "S1")]
-        for party in parties:
-            party.save(folder / f"{party.name}.key")
-        write_deployment(folder, case.task, [party.public for party in parties], free_addresses(2), [])
-        file = HostFile.load(_write_file(folder, "S0.toml", "")).named("")
+        write_parties(folder, case.task, free_addresses(2), [])
+        file = HostFile.load(_write_file(folder, "S0.toml")).named("")
         blobs = await open_blobs(file, Deployment.load(folder / "task.toml"))
         try:
             submissions, asked = await _put(case, blobs)
@@ -219,7 +204,7 @@ async def site(case: Case, lane: ComputeLane) -> AsyncIterator[Site]:
 @asynccontextmanager
 async def cluster(here: Site, count: int, lane: ComputeLane) -> AsyncIterator[Hands]:
     """Start a scheduler and so many workers."""
-    file = _write_file(here.folder, f"cluster-{count}.toml", write_cluster(here.folder))
+    file = _write_file(here.folder, f"cluster-{count}.toml", compute=write_cluster(here.folder))
     settings, deployment = HostFile.load(file).named(""), Deployment.load(here.folder / "task.toml")
     release = importlib.metadata.version("fsl-async")
     pool = WorkerPool(cluster_of(settings, deployment), blobs_owner(deployment, 0), release)
@@ -267,10 +252,9 @@ def _digest(aggregate: Aggregate) -> bytes:
     return found.digest()
 
 
-def _write_file(folder: Path, name: str, compute: str) -> Path:
-    path = folder / name
-    path.write_text(FILE.format(address=free_addresses(1)[0], compute=compute))
-    return path
+def _write_file(folder: Path, name: str, **keys: Any) -> Path:
+    written = write_server(folder, 0, free_addresses(1)[0], threads=1, log={"level": "error"}, **keys)
+    return written.rename(folder / name)
 
 
 async def _run(file: Path, role: str, *, task_status: trio.TaskStatus[trio.Process]) -> None:

@@ -89,7 +89,7 @@ def test_errors_are_those_of_the_other_doors(town, tmp_path):
         with pytest.raises(MisuseError, match=r"nowhere\.key"):
             await connect(town, "nowhere")
         text = (town.folder / "task.toml").read_text()
-        (town.folder / "task.toml").write_text(text.replace(town.shop.addresses[1], "127.0.0.1:1"))
+        (town.folder / "task.toml").write_text(text.replace(town.addresses[1], "127.0.0.1:1"))
         with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
             await parties.aio.connect(town.folder / "task.toml", town.folder / "ben.key", patience=0)
 
@@ -197,7 +197,7 @@ def test_a_connection_that_is_cancelled_leaves_no_thread(town):
     deaf = socket.create_server(("127.0.0.1", 0))
     text = (town.folder / "task.toml").read_text()
     address = f"127.0.0.1:{deaf.getsockname()[1]}"
-    (town.folder / "task.toml").write_text(text.replace(town.shop.addresses[1], address))
+    (town.folder / "task.toml").write_text(text.replace(town.addresses[1], address))
 
     async def main() -> None:
         with pytest.raises(TimeoutError):

@@ -94,7 +94,7 @@ def test_a_client_that_cannot_connect_leaves_no_thread(town):
     with pytest.raises(RefusedError, match="unknown client"):
         town.connect("zoe")
     text = (town.folder / "task.toml").read_text()
-    (town.folder / "task.toml").write_text(text.replace(town.shop.addresses[1], "127.0.0.1:1"))
+    (town.folder / "task.toml").write_text(text.replace(town.addresses[1], "127.0.0.1:1"))
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
         town.connect("anna")
     assert homes() == []
@@ -194,7 +194,7 @@ def test_an_interrupt_while_connecting_leaves_no_thread(town):
     deaf = socket.create_server(("127.0.0.1", 0))
     text = (town.folder / "task.toml").read_text()
     address = f"127.0.0.1:{deaf.getsockname()[1]}"
-    (town.folder / "task.toml").write_text(text.replace(town.shop.addresses[1], address))
+    (town.folder / "task.toml").write_text(text.replace(town.addresses[1], address))
     with deaf, interrupted(0.3):
         town.connect("anna")
     assert homes() == []

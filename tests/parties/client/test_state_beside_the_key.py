@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
 from fsl_async.errors import MisuseError, StorageError
@@ -121,7 +120,7 @@ def test_the_command_keeps_a_state_unless_it_is_told_not_to(town, command):
     for _ in range(4):
         assert command(*words)[0] == ExitCode.OK
     assert states(town.folder) == ["anna.state"]
-    np.savez(town.folder / "update.npz", **{"items.rows": Basket("anna").rows, "items.values": Basket("anna").values})
+    Basket("anna").save(town.folder / "update.npz")
     assert command("submit", "--update", "update.npz")[0] == ExitCode.OK
 
 

@@ -21,7 +21,8 @@ from parties.commands.client_options import rows_from, told_what_it_waits_for
 from parties.commands.report import ExitCode, Report, exit_code
 from parties.settings.writing import to_toml
 from tests import ROOT
-from tests.support.shop import SERVER_FILE, deploy
+from tests.support.shop import SERVER_FILE
+from tests.support.town import deploy
 from transport import RefusedError, UnreachableError
 
 
@@ -165,7 +166,7 @@ LONG = "x" * 300  # the system refuses to look for it, as it does in a folder of
     ids=lambda words: f"{words[0]} {words[-1][:9]}",
 )
 def test_a_file_that_the_system_does_not_look_for_is_named(run, tmp_path, words):
-    deploy(tmp_path, ["127.0.0.1:1", "127.0.0.1:2"], ["anna"])
+    deploy(tmp_path, ["anna"], ["127.0.0.1:1", "127.0.0.1:2"])
     (tmp_path / "S0.toml").write_text(to_toml(SERVER_FILE | {"store": LONG}))
     (tmp_path / "anna.toml").write_text(f'task = "task.toml"\nidentity = "anna.key"\nstate = "{LONG}"\n')
     code, out, error = run(*words)

@@ -23,19 +23,17 @@ from parties.files.models import save_model
 from parties.identity.keys import Identity
 from parties.server.history import PastRounds
 from parties.server.lasting_state import LastingState
-from parties.settings.writing import free_addresses
 from parties.storage.mark import read_mark, write_mark
 from parties.storage.sqlite_file import copy
-from tests.support.shop import Basket, deploy, servers_of, write_servers
+from tests.support.shop import Basket
+from tests.support.town import deploy, servers_of
 
 
 @pytest.fixture(scope="module")
 def used(tmp_path_factory) -> Path:
     """The folder of S0 and S1 after a round, with a copy of S0's store then, and one submission in the next round."""
     folder: Path = tmp_path_factory.mktemp("used")
-    addresses = free_addresses(2)
-    deploy(folder, addresses, ("anna", "ben"))
-    write_servers(folder, addresses)
+    deploy(folder, ("anna", "ben"))
     trio.run(a_round_and_a_half, folder)
     return folder
 

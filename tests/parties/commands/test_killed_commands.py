@@ -104,9 +104,7 @@ AT_EVERY_POINT = [pytest.param(point, marks=() if point in OFTEN else pytest.mar
 def town(tmp_path) -> Iterator[Town]:
     with Town(tmp_path) as town:
         for name in ("anna", "ben", "other"):
-            basket = Basket(name)
-            arrays = {"items.rows": basket.rows, "items.values": basket.values, "head": basket.head}
-            np.savez(town.folder / f"{name}.npz", **arrays)
+            Basket(name).save(town.folder / f"{name}.npz")
         yield town
 
 

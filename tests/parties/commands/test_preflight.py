@@ -35,7 +35,8 @@ from parties.settings.party_file import ServerFile
 from parties.settings.task_file import Deployment
 from parties.settings.writing import free_addresses, to_toml, write_deployment
 from tests.support.object_store import options, s3
-from tests.support.shop import TASK, model, servers_of
+from tests.support.shop import TASK, model
+from tests.support.town import servers_of
 
 __all__ = ["s3"]
 

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, closing, suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 import trio
 
@@ -21,10 +20,10 @@ from parties.deployment.server import server_setup
 from parties.errors import RoundClosedError
 from parties.files.models import load_model
 from parties.server.server import Server
-from parties.settings.writing import free_addresses
 from parties.storage.sqlite_store import SqliteStore
 from parties.storage.store import DiskFullError
-from tests.support.shop import Basket, deploy, model, servers_of, write_servers
+from tests.support.shop import Basket, assert_equal, model_after
+from tests.support.town import deploy, servers_of, take_part
 
 NAMES = ("anna", "ben")
 RESTED = ("--has-run", "no")
@@ -39,9 +38,7 @@ def deployed(tmp_path_factory) -> Path:
     """Two servers' files and two clients', from which every test begins."""
     made: Path = tmp_path_factory.mktemp("lives") / "deployed"
     made.mkdir()
-    addresses = free_addresses(2)
-    deploy(made, addresses, NAMES)
-    write_servers(made, addresses)
+    deploy(made, NAMES)
     return made
 
 
@@ -91,17 +88,6 @@ async def settled(servers: list[Server], rounds: int) -> None:
             await trio.sleep(0.01)
 
 
-async def take_part(folder: Path, *names: str) -> None:
-    async def submit(name: str) -> None:
-        async with connect(folder / "task.toml", folder / f"{name}.key") as client:
-            await client.submit(Basket(name).update)
-            assert (await client.outcome()).counted
-
-    async with trio.open_nursery() as nursery:
-        for name in names:
-            nursery.start_soon(submit, name)
-
-
 def test_a_server_goes_on_from_a_copy_that_was_made_while_it_ran(folder, run):
     """One client's submission is in the copy; after the servers were stopped, the copies take the stores' place."""
 
@@ -123,12 +109,7 @@ def test_a_server_goes_on_from_a_copy_that_was_made_while_it_ran(folder, run):
             assert [server.status().round.submissions for server in servers] == [1, 1]
             await take_part(folder, "ben")
             await settled(servers, 2)
-            now = model()
-            for name in NAMES * 2:
-                items = np.zeros_like(now["items"], dtype=np.float64)
-                items[Basket(name).rows] = Basket(name).values
-                now["items"] = (now["items"] + items).astype(np.float32)
-            np.testing.assert_array_equal(servers[0].model["items"], now["items"])
+            assert_equal(servers[0].model, model_after(NAMES, NAMES))
 
     trio.run(copied_meanwhile)
     for number in (0, 1):

@@ -6,13 +6,13 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from parties.settings.writing import free_addresses
+from parties.files.models import load_model
 from tests import ROOT
 from tests.support.serving import processes
-from tests.support.shop import Basket, deploy, model, plain_sum, write_servers
+from tests.support.shop import Basket, assert_equal, model_after
+from tests.support.town import deploy
 
 VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 NAMES = ("anna", "ben")
@@ -48,28 +48,19 @@ def other(tmp_path) -> tuple[str, Path]:
 @pytest.mark.slow
 def test_servers_and_clients_of_two_releases_sum_exactly_and_say_which_is_which(other, tmp_path):
     version, wheel = other
-    addresses = free_addresses(2)
-    deploy(tmp_path, addresses, NAMES)
-    write_servers(tmp_path, addresses, 'save_model = "now-{0}.npz"\n')
+    deploy(tmp_path, NAMES, save_model="now-{}.npz")
     old = {"PYTHONPATH": str(wheel)}
     with processes() as start:
         servers = [start(tmp_path, "serve", "S0.toml"), start(tmp_path, "serve", "S1.toml", **old)]
         assert f"S1 runs release '{version}', and S0 '{VERSION}'" in servers[0].says("runs release")
         assert f"S0 runs release '{VERSION}', and S1 '{version}'" in servers[1].says("runs release")
         for name, with_what in zip(NAMES, (old, {}), strict=True):
-            (tmp_path / f"{name}.toml").write_text(f'task = "task.toml"\nidentity = "{name}.key"\n')
-            basket = Basket(name)
-            update = {"items.rows": basket.rows, "items.values": basket.values, "head": basket.head}
-            np.savez(tmp_path / "update.npz", **update)
+            Basket(name).save(tmp_path / "update.npz")
             words = ("submit", f"{name}.toml", "--update", "update.npz")
             code, _, said = start(tmp_path, *words, **with_what).ended()
             assert code == 0, said
         for server in servers:
             server.says("round done")
-            server.child.terminate()
-            assert server.ended()[0] == 0
-    added = plain_sum(NAMES)
+            assert server.stop().code == 0
     for number in (0, 1):
-        with np.load(tmp_path / f"now-{number}.npz") as now:
-            for block, before in model().items():
-                assert np.array_equal(now[block], (before + added[block]).astype(np.float32))
+        assert_equal(load_model(tmp_path / f"now-{number}.npz"), model_after(NAMES))

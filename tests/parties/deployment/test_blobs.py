@@ -11,37 +11,30 @@ from parties.deployment.blobs import blobs_owner, open_blobs, read_options
 from parties.deployment.server import server_setup
 from parties.settings.party_file import ServerFile
 from parties.settings.task_file import Deployment
-from parties.settings.writing import to_toml
+from parties.settings.writing import to_toml, write_server
 from parties.storage.blobs.folder import FolderBlobs
 from parties.storage.blobs.memory import MemoryBlobs
 from parties.storage.blobs.objects import ObjectBlobs
 from parties.storage.store import DiskFullError
 from tests.support.object_store import options
-from tests.support.shop import deploy
+from tests.support.town import deploy
 
 
 @pytest.fixture
 def deployment(tmp_path) -> Deployment:
-    deploy(tmp_path, ["127.0.0.1:7000", "127.0.0.1:7001"], ["anna", "ben"])
+    deploy(tmp_path, ["anna", "ben"], ["127.0.0.1:7000", "127.0.0.1:7001"])
     return Deployment.load(tmp_path / "task.toml")
 
 
 def server_file(folder, server=0, **changes) -> ServerFile:
-    path = folder / f"s{server}.toml"
-    table = {
-        "server": server,
-        "identity": f"S{server}.key",
-        "task": "task.toml",
-        "listen": f"127.0.0.1:700{server}",
-        "enrolment": "open",
-    }
-    path.write_text(to_toml(table | {"store": f"s{server}.sqlite"} | changes))
+    keys = {"enrolment": "open", "clients": None, "model": None} | changes
+    path = write_server(folder, server, f"127.0.0.1:700{server}", **keys)
     return ServerFile.load(path, {})
 
 
 async def test_a_folder_beside_the_store_and_none_beside_memory(tmp_path, deployment):
     assert isinstance(await open_blobs(server_file(tmp_path), deployment), FolderBlobs)
-    assert (tmp_path / "s0.blobs" / ".owner").read_bytes() == blobs_owner(deployment, 0)
+    assert (tmp_path / "S0.blobs" / ".owner").read_bytes() == blobs_owner(deployment, 0)
     assert isinstance(await open_blobs(server_file(tmp_path, store="memory"), deployment), MemoryBlobs)
 
 
@@ -49,16 +42,16 @@ async def test_a_store_whose_folder_is_gone_is_told_of_and_a_first_start_is_not(
     server_file(tmp_path, model="model.npz")
 
     async def start() -> None:
-        setup = await server_setup(tmp_path / "s0.toml")
+        setup = await server_setup(tmp_path / "S0.toml")
         await setup.store.aclose()
         await setup.bulk.aclose()
 
     await start()
     await start()
     assert "is made anew" not in caplog.text
-    shutil.rmtree(tmp_path / "s0.blobs")
+    shutil.rmtree(tmp_path / "S0.blobs")
     await start()
-    assert "s0.blobs is made anew, and the store" in caplog.text
+    assert "S0.blobs is made anew, and the store" in caplog.text
 
 
 async def test_two_servers_in_one_folder_are_refused(tmp_path, deployment):
@@ -68,7 +61,7 @@ async def test_two_servers_in_one_folder_are_refused(tmp_path, deployment):
 
 
 async def test_a_worker_on_another_host_does_not_find_the_folder(tmp_path, deployment):
-    with pytest.raises(StorageError, match=r"s0\.blobs is not there: the server makes it when it starts"):
+    with pytest.raises(StorageError, match=r"S0\.blobs is not there: the server makes it when it starts"):
         await open_blobs(server_file(tmp_path), deployment, create=False)
 
 
@@ -102,7 +95,7 @@ async def test_without_obstore_the_extra_is_named(tmp_path, deployment, monkeypa
 
 
 async def test_a_folder_without_room_is_waited_for(tmp_path, deployment, monkeypatch, autojump_clock, caplog):
-    opened, full = blobs_module.open_once, [DiskFullError("s0.blobs takes nothing: the disk is full")]
+    opened, full = blobs_module.open_once, [DiskFullError("S0.blobs takes nothing: the disk is full")]
 
     async def open_once(*arguments, **named):
         if full:
@@ -111,4 +104,4 @@ async def test_a_folder_without_room_is_waited_for(tmp_path, deployment, monkeyp
 
     monkeypatch.setattr(blobs_module, "open_once", open_once)
     assert isinstance(await open_blobs(server_file(tmp_path), deployment), FolderBlobs)
-    assert caplog.messages == ["s0.blobs takes nothing: the disk is full; the server waits, and then starts"]
+    assert caplog.messages == ["S0.blobs takes nothing: the disk is full; the server waits, and then starts"]

@@ -20,7 +20,8 @@ from parties.settings.task_file import Deployment
 from parties.settings.writing import free_addresses, to_toml
 from tests.support import guide
 from tests.support.serving import PLAIN, Process, processes
-from tests.support.shop import TASK, deploy, model
+from tests.support.shop import TASK, model
+from tests.support.town import deploy
 
 ITEMS, HEAD = (1000, 4), (3,)
 
@@ -202,11 +203,8 @@ def test_a_server_with_others_keys_does_not_start(hosts, command):
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """A folder with a deployment's files, as `write_deployment` makes them."""
-    deploy(tmp_path, ("127.0.0.1:7000", "127.0.0.1:7001"), ("anna", "ben"))
-    (tmp_path / "server.toml").write_text(
-        'server = 0\nidentity = "S0.key"\ntask = "task.toml"\nclients = "clients.toml"\nmodel = "model.npz"\n'
-        'listen = "127.0.0.1:0"\nstore = "memory"\n'
-    )
+    addresses = ("127.0.0.1:7000", "127.0.0.1:7001")
+    deploy(tmp_path, ("anna", "ben"), addresses, store="memory", listen="127.0.0.1:0", rounds=None)
     return tmp_path
 
 
@@ -215,7 +213,7 @@ async def test_a_written_deployment_is_read_back_as_it_was(folder):
     assert deployment.task == TASK
     assert deployment.task.digest() == TASK.digest()
     assert deployment.addresses == ("127.0.0.1:7000", "127.0.0.1:7001")
-    setup = await server_setup(folder / "server.toml")
+    setup = await server_setup(folder / "S0.toml")
     assert setup.task == TASK
     assert setup.peer.keys == deployment.identity(1).keys
     assert "anna" in setup.registry
@@ -262,9 +260,9 @@ UNKNOWN_KEYS = {
         'link = "127.0.0.1:7100"\naddress',
         "servers 1: unknown key 'link'; servers have no doors any more",
     ),
-    "of a server's file": ("server.toml", "listen", "lisen", "unknown key 'lisen'; did you mean 'listen'?"),
+    "of a server's file": ("S0.toml", "listen", "lisen", "unknown key 'lisen'; did you mean 'listen'?"),
     "of its rounds": (
-        "server.toml",
+        "S0.toml",
         "listen",
         "rounds = {seconsd = 1.0}\nlisten",
         "rounds: unknown key 'seconsd'; did you mean 'seconds'?",
@@ -279,7 +277,7 @@ async def test_an_unknown_key_is_refused_with_the_nearest_known_one(folder, case
     assert old in text
     (folder / name).write_text(text.replace(old, new, 1))
     with pytest.raises(MisuseError, match=re.escape(message)):
-        await server_setup(folder / "server.toml")
+        await server_setup(folder / "S0.toml")
 
 
 BAD_VALUES = {
@@ -299,12 +297,12 @@ BAD_VALUES = {
         'task.toml, task, blocks 1: type must be one of "sparse", "dense", not \'sprase\'',
     ),
     "not TOML": ("task.toml", "[task]", "[task", "is not TOML"),
-    "server number": ("server.toml", "server = 0", "server = 2", "server must be a whole number from 0 to 1, not 2"),
-    "missing file": ("server.toml", "model.npz", "modle.npz", "modle.npz cannot be read as a model"),
-    "missing task": ("server.toml", "task.toml", "tusk.toml", "tusk.toml cannot be read"),
-    "no list": ("server.toml", 'clients = "clients.toml"\n', "", 'needs clients = "FILE"'),
-    "rounds": ("server.toml", "listen", "rounds = {clients = 99}\nlisten", "clients must be at most 6"),
-    "address": ("server.toml", '"127.0.0.1:0"', '"localhost"', "is not an address of the form host:port or"),
+    "server number": ("S0.toml", "server = 0", "server = 2", "server must be a whole number from 0 to 1, not 2"),
+    "missing file": ("S0.toml", "model.npz", "modle.npz", "modle.npz cannot be read as a model"),
+    "missing task": ("S0.toml", "task.toml", "tusk.toml", "tusk.toml cannot be read"),
+    "no list": ("S0.toml", 'clients = "clients.toml"\n', "", 'needs clients = "FILE"'),
+    "rounds": ("S0.toml", "listen", "rounds = {clients = 99}\nlisten", "clients must be at most 6"),
+    "address": ("S0.toml", '"127.0.0.1:0"', '"localhost"', "is not an address of the form host:port or"),
     "key": ("task.toml", 'channel = "', 'channel = "0', "channel must be 64 hexadecimal digits"),
     "another's name": ("clients.toml", '"ben"', '"anna"', "another client has this name or this key"),
 }
@@ -316,7 +314,7 @@ def test_a_value_out_of_its_range_is_refused_by_name(folder, case, command):
     text = (folder / name).read_text()
     assert old in text
     (folder / name).write_text(text.replace(old, new, 1))
-    code, said, _ = command(folder, "serve", "server.toml")
+    code, said, _ = command(folder, "serve", "S0.toml")
     assert code == ExitCode.MISUSE
     assert message in said["error"]["message"]
 

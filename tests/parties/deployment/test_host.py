@@ -2,24 +2,23 @@
 
 import io
 import json
+import shutil
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 import trio
 
 from fsl_async.errors import MisuseError, StorageError
 from parties import Client, connect
-from parties.commands.application import main
 from parties.commands.report import ExitCode
 from parties.deployment import hosted_task
 from parties.deployment.host import ServerProcess
 from parties.deployment.hosted_task import HostedTask, Running
-from parties.files.models import load_model, save_model
+from parties.files.models import load_model
 from parties.identity.keys import Identity
 from parties.operator import Log
 from parties.settings import host_file
@@ -30,7 +29,8 @@ from parties.status import TaskState
 from parties.storage.store import StoreLostError
 from tests.parties.deployment.test_process import serve  # noqa: F401 - a fixture
 from tests.support.serving import ENDS_WITHIN
-from tests.support.shop import HEAD, ROWS, TASK, WIDTH, Basket, model
+from tests.support.shop import Basket, model_after
+from tests.support.town import deploy
 
 NAMES = ("anna", "ben", "cleo")
 TABLE = """
@@ -48,15 +48,12 @@ clients = 2
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """Two servers on one host, with the tasks shop and town; the files of a third, city, are there."""
-    ours, addresses = {name: Identity.generate(name) for name in ("S0", "S1", *NAMES)}, free_addresses(2)
-    for name, keys in ours.items():
-        keys.save(tmp_path / f"{name}.key")
-    save_model(tmp_path / "model.npz", model())
+    addresses = deploy(tmp_path, NAMES)
+    text = (tmp_path / "task.toml").read_text()
     for name in ("shop", "town", "city"):
         (tmp_path / name).mkdir()
-        task = msgspec.structs.replace(TASK, name=name)
-        public = [keys.public for keys in ours.values()]
-        write_deployment(tmp_path / name, task, public[:2], addresses, public[2:])
+        (tmp_path / name / "task.toml").write_text(text.replace('"shop"', f'"{name}"', 1))
+        shutil.copy(tmp_path / "clients.toml", tmp_path / name)
     for server, (address, operators) in enumerate(zip(addresses, free_addresses(2), strict=True)):
         (tmp_path / f"top-{server}").write_text(
             f'server = {server}\nidentity = "S{server}.key"\nlisten = "{address}"\nthreads = 1\n'
@@ -132,14 +129,7 @@ async def round_of(folder: Path, task: str, *names: str) -> None:
 
 async def expect(folder: Path, task: str, *names: str) -> None:
     """Both servers write the same exact model, of these clients' baskets."""
-    now = model()
-    for name in names:
-        basket, items = Basket(name), np.zeros((ROWS, WIDTH))
-        items[basket.rows] = basket.values
-        now = {
-            "items": (now["items"] + items).astype(np.float32),
-            "head": (now["head"] + np.asarray(basket.head).reshape(HEAD)).astype(np.float32),
-        }
+    now = model_after(names)
     with trio.fail_after(ENDS_WITHIN):
         for server in (0, 1):
             while not _is(folder / task / f"now-{server}.npz", now):  # noqa: ASYNC110 - a file
@@ -428,24 +418,18 @@ async def test_tasks_that_are_still_to_be_removed_count(folder, monkeypatch):
 # ---- as processes
 
 
-def asked(folder: Path, capsys, *words: str) -> tuple[int, dict]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setattr("sys.argv", ["fsl-async", *words, "--format", "json"])
-        with pytest.raises(SystemExit) as end:
-            main()
-    out = json.loads(capsys.readouterr().out)
-    return int(end.value.code or 0), out.get("result") or out.get("error")
-
-
 @pytest.mark.slow
-def test_processes_with_two_tasks_are_killed_asked_and_stopped(folder, serve, capsys):  # noqa: F811
+def test_processes_with_two_tasks_are_killed_asked_and_stopped(folder, serve, answer, monkeypatch):  # noqa: F811
+    def asked(*words: str) -> tuple[int, dict]:
+        code, out, _ = answer(*words)
+        return code, out.get("result") or out.get("error")
+
+    monkeypatch.chdir(folder)
     servers = [serve(folder, f"S{number}.toml") for number in (0, 1)]
     for server in servers:
         server.says("the operator's page is at")
-    trio.run(take_part_and_leave, folder, "shop", "anna")
-    servers[0].child.send_signal(signal.SIGKILL)
-    servers[0].ended()
+    trio.run(submit, folder, "shop", "anna")
+    servers[0].stop(signal.SIGKILL)
     servers[0] = serve(folder, "S0.toml")
     servers[0].says("the operator's page is at")
     trio.run(round_of, folder, "shop", "ben")  # what anna submitted was in the store
@@ -453,27 +437,27 @@ def test_processes_with_two_tasks_are_killed_asked_and_stopped(folder, serve, ca
     trio.run(round_of, folder, "town", "ben", "cleo")
     trio.run(expect, folder, "town", "ben", "cleo")
 
-    code, rows = asked(folder, capsys, "tasks", "list", "S0.toml")
+    code, rows = asked("tasks", "list", "S0.toml")
     assert code == ExitCode.OK
     assert [(row["name"], row["state"], row["rounds_done"]) for row in rows["tasks"]] == [
         ("shop", "running", 1),
         ("town", "running", 1),
     ]
-    code, error = asked(folder, capsys, "status", "S0.toml", "--once")
+    code, error = asked("status", "S0.toml", "--once")
     assert (code, "several tasks; name one with --task" in error["message"]) == (ExitCode.MISUSE, True)
-    code, status = asked(folder, capsys, "status", "S0.toml", "--task", "town")
+    code, status = asked("status", "S0.toml", "--task", "town")
     assert (code, status["task"], status["rounds_done"]) == (ExitCode.OK, "town", 1)
-    code, listed = asked(folder, capsys, "rounds", "list", "S1.toml", "--task", "shop")
+    code, listed = asked("rounds", "list", "S1.toml", "--task", "shop")
     assert [past["counted"] for past in listed["rounds"]] == [2]
-    code, error = asked(folder, capsys, "backup", "S0.toml", "copy.sqlite")
+    code, error = asked("backup", "S0.toml", "copy.sqlite")
     assert "has several tasks; name one with --task: shop, town" in error["message"]
-    code, made = asked(folder, capsys, "backup", "S0.toml", "copy.sqlite", "--task", "town")
+    code, made = asked("backup", "S0.toml", "copy.sqlite", "--task", "town")
     assert (code, made["settled"]) == (ExitCode.OK, 1)
 
-    code, row = asked(folder, capsys, "tasks", "drain", "S0.toml", "town")
+    code, row = asked("tasks", "drain", "S0.toml", "town")
     assert (code, row["name"]) == (ExitCode.OK, "town")
     servers[0].says("stopped: round 2 is parked")
-    code, error = asked(folder, capsys, "tasks", "drain", "S0.toml", "city")
+    code, error = asked("tasks", "drain", "S0.toml", "city")
     assert "there is no task 'city' here; there are: shop, town" in error["message"]
     write(folder, "shop", "city")
     for server in servers:
@@ -492,10 +476,3 @@ def test_processes_with_two_tasks_are_killed_asked_and_stopped(folder, serve, ca
         assert {task["standing"] for task in out["result"]["tasks"]} == {"drained"}
         lines = [json.loads(line) for line in error.splitlines() if line.startswith("{")]
         assert {line.get("task") for line in lines if line["event"] == "round done"} >= {"city"}
-
-
-async def take_part_and_leave(folder: Path, task: str, name: str) -> None:
-    """Submit, and end before the outcome; the next process of this client resumes."""
-    place = folder / f"{name}-{task}.state"
-    async with connect(folder / task / "task.toml", folder / f"{name}.key", state=place) as client:
-        await client.submit(Basket(name).update)

@@ -1,5 +1,6 @@
 """Deployed parties over another transport than TCP: Unix-domain sockets, and one that their files name."""
 
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +15,8 @@ from parties.deployment.transports import named_transport
 from parties.server.server import Server
 from parties.settings.party_file import ServerFile
 from tests.support import guide
-from tests.support.shop import assert_exact, deploy, take_part, write_servers
+from tests.support.shop import assert_exact, take_part
+from tests.support.town import deploy, servers_of
 from transport import MemoryNetwork, SocketTransport
 
 PAGE = "docs/extending.md"
@@ -32,11 +34,15 @@ def shown(monkeypatch) -> ModuleType:
 
 def write(folder: Path, addresses: list[str], transport: str = "") -> None:
     """All files of two servers and two clients that listen and dial there."""
-    deploy(folder, addresses, ("anna", "ben"))
-    line = f'transport = "{transport}"\n' if transport else ""
-    write_servers(folder, addresses, line, store="memory")
-    for client in ("anna", "ben"):
-        (folder / f"{client}.toml").write_text(f'task = "task.toml"\nidentity = "{client}.key"\n{line}')
+    deploy(folder, ("anna", "ben"), addresses, store="memory", transport=transport or None)
+    for client in ("anna", "ben") if transport else ():
+        with (folder / f"{client}.toml").open("a") as file:
+            file.write(f'transport = "{transport}"\n')
+
+
+def running(folder: Path, *numbers: int) -> AbstractAsyncContextManager[list[Server]]:
+    """These servers, until the block ends."""
+    return servers_of(*(folder / f"S{number}.toml" for number in numbers))
 
 
 async def round_of_two(folder: Path) -> None:
@@ -47,10 +53,7 @@ async def round_of_two(folder: Path) -> None:
             assert isinstance(client, Client)
             await take_part(client)
 
-    async with trio.open_nursery() as nursery:
-        servers = [Server(await server_setup(folder / f"S{index}.toml")) for index in (0, 1)]
-        for server in servers:
-            await nursery.start(server.run)
+    async with running(folder, 0, 1) as servers, trio.open_nursery() as nursery:
         run = await servers[0].next_round(0)
         nursery.start_soon(live, "anna")
         nursery.start_soon(live, "ben")
@@ -104,13 +107,10 @@ async def test_a_transport_that_is_given_goes_before_the_file_s(shown, tmp_path)
     write(tmp_path, [f"{tmp_path.name}-S0", f"{tmp_path.name}-S1"], OWN)
     given = SocketTransport()
     assert (await server_setup(tmp_path / "S0.toml", transport=given)).transport is given
-    async with trio.open_nursery() as nursery:
-        for index in (0, 1):
-            await nursery.start(Server(await server_setup(tmp_path / f"S{index}.toml")).run)
+    async with running(tmp_path, 0, 1):
         with pytest.raises(MisuseError, match="is not an address"):
             async with connect(tmp_path / "anna.toml", transport=given):
                 pass
-        nursery.cancel_scope.cancel()
 
 
 async def test_preflight_listens_and_dials_over_the_transport(shown, tmp_path):
@@ -119,13 +119,11 @@ async def test_preflight_listens_and_dials_over_the_transport(shown, tmp_path):
     found = {finding.check: finding for finding in await preflight(tmp_path / "S1.toml")}
     assert (found["transport"].text, found["port"].text) == ("AbstractSockets", f"{addresses[1]} is free")
     assert f"nothing listens at '{addresses[0]}'" in found["other server"].text
-    async with trio.open_nursery() as nursery:
-        await nursery.start(Server(await server_setup(tmp_path / "S0.toml")).run)
+    async with running(tmp_path, 0):
         found = {finding.check: finding for finding in await preflight(tmp_path / "S1.toml")}
         assert "holds its key and runs the same task" in found["other server"].text
         found = {finding.check: finding for finding in await preflight(tmp_path / "S0.toml")}
         assert found["port"].verdict is Verdict.BAD
-        nursery.cancel_scope.cancel()
 
 
 async def test_preflight_says_that_servers_of_one_socket_folder_share_a_host(tmp_path):

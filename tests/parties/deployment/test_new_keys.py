@@ -18,16 +18,14 @@ from parties.events import ServerEvent, Warned
 from parties.files.models import save_model
 from parties.outcome import Model
 from parties.server.server import Server
-from parties.settings.writing import free_addresses
-from tests.support.shop import Basket, deploy, model, plain_sum, servers_of, write_servers
+from tests.support.shop import Basket, model, plain_sum
+from tests.support.town import deploy, servers_of
 from transport import WrongServerKeyError
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    addresses = free_addresses(2)
-    deploy(tmp_path, addresses, ("anna", "ben"))
-    write_servers(tmp_path, addresses)
+    deploy(tmp_path, ("anna", "ben"))
     return tmp_path
 
 

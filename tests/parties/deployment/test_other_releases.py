@@ -4,7 +4,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 import trio
 
@@ -14,10 +13,10 @@ from parties.commands.report import ExitCode
 from parties.compute import InlineLane
 from parties.deployment.server import server_setup
 from parties.identity.keys import Identity
-from parties.settings.writing import free_addresses
 from parties.storage.sqlite_file import APPLICATION, COPY, FORMAT
 from parties.storage.store import MemoryStore
-from tests.support.shop import TASK, WIDTH, deploy
+from tests.support.shop import TASK, Basket
+from tests.support.town import deploy
 
 FORMAT_1 = """
     PRAGMA page_size = 16384; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = wal;
@@ -41,13 +40,8 @@ def store_of_format_1(path: Path, application: int = APPLICATION) -> bytes:
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
     """A server's files and a client's, in the working folder."""
-    deploy(tmp_path, free_addresses(2), ("anna",))
-    (tmp_path / "S0.toml").write_text(
-        'server = 0\nidentity = "S0.key"\ntask = "task.toml"\nclients = "clients.toml"\nmodel = "model.npz"\n'
-        f'listen = "{free_addresses(1)[0]}"\nstore = "S0.sqlite"\nthreads = 1\n[rounds]\nclients = 2\n'
-    )
-    (tmp_path / "anna.toml").write_text('task = "task.toml"\nidentity = "anna.key"\n')
-    np.savez(tmp_path / "update.npz", **{"items.rows": np.array([1]), "items.values": np.ones((1, WIDTH))})
+    deploy(tmp_path, ("anna",))
+    Basket("anna").save(tmp_path / "update.npz")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

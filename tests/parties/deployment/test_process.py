@@ -6,7 +6,6 @@ import socket
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import trio
 
@@ -16,7 +15,8 @@ from parties.files.models import checkpoints, load_model
 from parties.settings.lists import revoke_client
 from parties.settings.writing import free_addresses
 from tests.support.serving import ENDS_WITHIN, PLAIN, processes
-from tests.support.shop import HEAD, ROWS, WIDTH, Basket, deploy, model, write_servers
+from tests.support.shop import Basket, assert_equal, model_after
+from tests.support.town import deploy, take_part
 from transport import RefusedError
 
 NAMES = ("anna", "ben")
@@ -34,40 +34,8 @@ def serve():
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """A deployment on one host: two servers, two clients."""
-    addresses = free_addresses(2)
-    deploy(tmp_path, addresses, NAMES)
-    checkpoints = 'checkpoints = "models-{0}"\ncheckpoints_kept = 2\nsave_model = "now-{0}.npz"\n'
-    write_servers(tmp_path, addresses, checkpoints)
-    for name in NAMES:
-        (tmp_path / f"{name}.toml").write_text(
-            f'task = "task.toml"\nidentity = "{name}.key"\nstate = "{name}.sqlite"\n'
-        )
+    deploy(tmp_path, NAMES, checkpoints="models-{}", checkpoints_kept=2, save_model="now-{}.npz")
     return tmp_path
-
-
-async def take_part(folder: Path, name: str) -> None:
-    """A client's round, by its own file."""
-    async with connect(folder / f"{name}.toml") as client:
-        await client.submit(Basket(name).update)
-        assert (await client.outcome()).counted
-
-
-def expected(rounds: int) -> dict[str, np.ndarray]:
-    """The model after so many rounds of all clients' baskets."""
-    now = model()
-    for name in NAMES * rounds:
-        basket = Basket(name)
-        items, head = np.zeros((ROWS, WIDTH)), np.zeros(HEAD)
-        items[basket.rows], head = basket.values, basket.head
-        now = {"items": (now["items"] + items).astype(np.float32), "head": (now["head"] + head).astype(np.float32)}
-    return now
-
-
-async def both_rounds(folder: Path) -> None:
-    with trio.fail_after(ENDS_WITHIN):
-        async with trio.open_nursery() as nursery:
-            for name in NAMES:
-                nursery.start_soon(take_part, folder, name)
 
 
 def wait_for(path: Path) -> None:
@@ -108,8 +76,8 @@ def test_a_server_is_stopped_and_goes_on_where_it_was(folder, serve):
             server.says('"event": "round (opened|resumed)"')
         if start == 2:
             wait_for(folder / "now-0.npz")
-            np.testing.assert_array_equal(load_model(folder / "now-0.npz")["items"], expected(1)["items"])
-        trio.run(both_rounds, folder)
+            assert_equal(load_model(folder / "now-0.npz"), model_after(NAMES))
+        trio.run(take_part, folder, *NAMES)
         for server in servers:
             server.says('"event": "round done"')
             server.says('"event": "round opened"')
@@ -125,8 +93,7 @@ def test_a_server_is_stopped_and_goes_on_where_it_was(folder, serve):
             made = checkpoints(folder / f"models-{number}")
             assert [checkpoint.number for checkpoint in made] == list(range(1, start + 1))
             for path in (made[-1].path, folder / f"now-{number}.npz"):
-                for block, array in load_model(path).items():
-                    np.testing.assert_array_equal(array, expected(start)[block], err_msg=block)
+                assert_equal(load_model(path), model_after(*[NAMES] * start))
         (folder / "now-0.npz").unlink()
 
 
@@ -179,8 +146,7 @@ def test_a_round_that_is_on_its_way_to_its_sum_is_finished_first(folder, serve):
     stopped = re.search(r'"stopped: round (1 is done|2 is parked)', words)  # the latter if S1 was stopped too late
     assert stopped
     assert words.index('"round done"') < stopped.start()
-    for block, array in load_model(folder / "now-0.npz").items():
-        np.testing.assert_array_equal(array, expected(1)[block], err_msg=block)
+    assert_equal(load_model(folder / "now-0.npz"), model_after(NAMES))
 
 
 @pytest.mark.slow
@@ -197,8 +163,7 @@ def test_a_server_that_was_killed_is_started_by_the_same_command_and_resumes(fol
 
     trio.run(first)
     for number in killed:
-        servers[number].child.send_signal(signal.SIGKILL)
-        assert servers[number].ended()[0] == -signal.SIGKILL
+        assert servers[number].stop(signal.SIGKILL).code == -signal.SIGKILL
     for number in killed:
         servers[number] = serve(folder, f"S{number}.toml")
     for number in killed:
@@ -207,10 +172,8 @@ def test_a_server_that_was_killed_is_started_by_the_same_command_and_resumes(fol
     for number, server in enumerate(servers):
         server.says('"event": "round done".*"counted": 2, "not_counted": 0')
         server.says('"event": "round opened"')
-        server.child.send_signal(signal.SIGTERM)
-        assert server.ended()[0] == ExitCode.OK
-        for block, array in load_model(folder / f"now-{number}.npz").items():
-            np.testing.assert_array_equal(array, expected(1)[block], err_msg=block)
+        assert server.stop().code == ExitCode.OK
+        assert_equal(load_model(folder / f"now-{number}.npz"), model_after(NAMES))
 
 
 def test_a_client_that_is_revoked_while_the_server_runs_is_refused_and_the_rest_goes_on(folder, serve):
@@ -235,8 +198,7 @@ def test_a_client_that_is_revoked_while_the_server_runs_is_refused_and_the_rest_
     servers[0].child.send_signal(signal.SIGHUP)
     servers[0].says("is not TOML.*the file as read before stays in force")
     trio.run(meet, "ben")
-    servers[0].child.send_signal(signal.SIGTERM)
-    _, _, words = servers[0].ended()
+    _, _, words = servers[0].stop()
     assert "changes of rounds.clients take effect when the server is started again" in words
 
 
@@ -267,8 +229,7 @@ def test_a_reload_says_what_has_changed_and_what_waits_for_the_next_start(folder
     )
     reload("server = nothing", "is not TOML.*the file as read at the start stays in force")
     reload(text + '[log]\nlevel = "error"\n', "log.level is error now, and was debug")
-    server.child.send_signal(signal.SIGTERM)
-    code, _, words = server.ended()
+    code, _, words = server.stop()
     assert code == ExitCode.OK
     assert "asked to stop" not in words.split("and was debug")[1]
 

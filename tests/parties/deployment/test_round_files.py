@@ -11,12 +11,13 @@ import trio
 
 from fsl_async import Adam, Dense, MisuseError, Ring, RoundFacts, Task
 from fsl_async.server.rules import describe_state
-from parties import Identity, Server, load_model, save_model, server_setup, write_deployment
+from parties import Server, load_model, save_model, server_setup
 from parties.deployment.backup import back_up
 from parties.deployment.round_files import prepare_files, write_files
 from parties.files.models import checkpoints, state_path
 from parties.schedule import Schedule
 from parties.settings.party_file import ServerFile
+from parties.settings.writing import write_parties, write_server
 from parties.testing.world import world
 
 MODULE = (
@@ -40,15 +41,12 @@ MODEL = {"head": np.zeros(3, dtype=np.float32)}
 
 
 def files_of(folder: Path, made: Task, *lines: str) -> Path:
-    keys = [Identity.generate(name) for name in ("S0", "S1")]
-    for number, identity in enumerate(keys):
-        identity.save(folder / f"S{number}.key")
-    write_deployment(folder, made, [key.public for key in keys], ["127.0.0.1:1", "127.0.0.1:2"], [])
+    write_parties(folder, made, ["127.0.0.1:1", "127.0.0.1:2"], [])
     save_model(folder / "model.npz", MODEL)
-    fixed = 'server = 0\nidentity = "S0.key"\ntask = "task.toml"\nmodel = "model.npz"\nlisten = "127.0.0.1:1"\n'
-    more = 'store = "s0.db"\nclients = "clients.toml"\n'
-    (folder / "s0.toml").write_text(fixed + more + "\n".join(lines) + "\n", encoding="utf-8")
-    return folder / "s0.toml"
+    path = write_server(folder, 0, "127.0.0.1:1")
+    with path.open("a", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    return path
 
 
 # ---- the function
@@ -70,7 +68,7 @@ async def test_a_server_runs_only_what_its_own_file_names(
     config = files_of(tmp_path, task(apply=apply), *lines)
     with pytest.raises(MisuseError, match=words):
         await server_setup(config)
-    assert not (tmp_path / "s0.db").exists(), "refused before anything is written"
+    assert not (tmp_path / "S0.sqlite").exists(), "refused before anything is written"
 
 
 async def test_a_server_imports_what_its_own_file_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from flwr.clientapp import ClientApp
 from fsl_async import Ring, Task
 from fsl_async.learning import StateMapping, Table
 from parties.flower import SubmodelMod, SubmodelStrategy
-from tests.support import flower_nodes
 from tests.support.flower_nodes import NODES, InProcess, deployed
 
 WORDS = 100
@@ -92,12 +91,10 @@ def train(msg: Message, context: Context):
     return Message(content=content, reply_to=msg)
 
 
-def test_it_trains_as_in_the_clear(tmp_path, monkeypatch):
+def test_it_trains_as_in_the_clear(tmp_path):
     from flwr.app import ConfigRecord
 
-    monkeypatch.setattr(flower_nodes, "MAPPING", MAPPING)
-    monkeypatch.setattr(flower_nodes, "STATE", STATE)
-    with deployed(tmp_path, TASK) as deployment:
+    with deployed(tmp_path, TASK, MAPPING.model(STATE)) as deployment:
         mod = SubmodelMod(
             MAPPING,
             STATE,

@@ -29,7 +29,7 @@ from tests.support.flower_nodes import (
     answered,
     app_of,
     deployed,
-    lay_out,
+    laid_out,
     message_for,
 )
 from transport import UnreachableError
@@ -249,7 +249,7 @@ def test_a_node_that_names_no_client_is_told_how_to(servers):
 
 
 def test_a_run_whose_servers_are_not_there_ends_at_once_and_names_the_address(tmp_path):
-    absent = lay_out(tmp_path)
+    absent = laid_out(tmp_path)
     token = tmp_path / "token"
     token.write_text("0" * 64)
     strategy = SubmodelStrategy(
@@ -262,7 +262,7 @@ def test_a_run_whose_servers_are_not_there_ends_at_once_and_names_the_address(tm
 
 
 def test_a_node_whose_servers_are_not_there_says_so_with_the_address(tmp_path):
-    absent = lay_out(tmp_path)
+    absent = laid_out(tmp_path)
     mod = SubmodelMod(MAPPING, STATE, rows=rows_of, client=absent.client, patience=1)
     begun = time.monotonic()
     reply = answered(app_of(mod, learn), message_for(1), 0)
@@ -276,7 +276,7 @@ def test_a_task_that_flower_cannot_drive_is_refused(tmp_path):
     for change, named in (({"alignment": "union"}, "union"), ({"sample": 2}, "sample")):
         folder = tmp_path / named
         folder.mkdir()
-        absent = lay_out(folder, replace(TASK, **change))
+        absent = laid_out(folder, replace(TASK, **change))
         with pytest.raises(MisuseError, match=named):
             SubmodelStrategy(
                 MAPPING, STATE, operator=f"http://{absent.port}", token_file=folder, client=folder / "coordinator.toml"

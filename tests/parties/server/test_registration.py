@@ -15,18 +15,17 @@ from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import AskOutcome, AskTask, Enter, Receipt, TaskIs
 from parties.deployment.connecting import connect
 from parties.deployment.server import server_setup
-from parties.files.models import save_model
 from parties.identity.handshake import Credentials
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook, add_tokens, read_token, voucher
 from parties.server.admission import Anyone, ListOnly, Policy, WithToken
 from parties.settings.party_file import ServerFile
-from parties.settings.writing import write_deployment
 from parties.storage.store import MemoryStore
 from tests.parties.server.test_admission import HOSTILE, OTHER_TOKEN, TOKEN, TOKENS, tokens
 from tests.support.hand_made import ask, connected, reply, submission
-from tests.support.shop import TASK, Shop, all_take_part, assert_exact, honest_round, model, take_part
+from tests.support.shop import TASK, Shop, all_take_part, assert_exact, honest_round, take_part
+from tests.support.town import deploy
 from transport import ChannelClosedError, RefusedError, Role
 
 # ---- two servers
@@ -239,11 +238,7 @@ SERVER_FILE = (
     ],
 )
 async def test_a_servers_file_names_who_may_enrol(tmp_path, lines, policy):
-    identity = Identity.generate("S0")
-    identity.save(tmp_path / "S0.key")
-    servers = [identity.public, Identity.generate("S1").public]
-    write_deployment(tmp_path, TASK, servers, ["127.0.0.1:1", "127.0.0.1:2"], [Identity.generate("anna").public])
-    save_model(tmp_path / "model.npz", model())
+    deploy(tmp_path, ["anna"])
     add_tokens(tmp_path / "tokens.toml", TASK.digest(), TOKENS)
     (tmp_path / "S0.toml").write_text(SERVER_FILE + lines)
     setup = await server_setup(tmp_path / "S0.toml")
@@ -270,16 +265,14 @@ def test_a_servers_file_that_contradicts_itself_is_refused(tmp_path, lines, patt
 
 
 async def test_connect_refuses_what_is_no_token_before_it_dials(tmp_path):
-    servers = [Identity.generate(name).public for name in ("S0", "S1")]
-    write_deployment(tmp_path, TASK, servers, ["127.0.0.1:1", "127.0.0.1:2"], [])
+    deploy(tmp_path, [])
     with pytest.raises(MisuseError, match="32 hexadecimal digits"):
         async with connect(tmp_path / "task.toml", Identity.generate("anna"), token="no token"):
             pytest.fail("connected")
 
 
 def test_the_command_prints_tokens_once_and_keeps_their_digests(tmp_path):
-    servers = [Identity.generate(name).public for name in ("S0", "S1")]
-    write_deployment(tmp_path, TASK, servers, ["127.0.0.1:1", "127.0.0.1:2"], [])
+    deploy(tmp_path, [])
     path, task = tmp_path / "tokens.toml", tmp_path / "task.toml"
     command = [sys.executable, "-m", "parties", "enrol", str(path), str(task), "--tokens", "3", "--format", "text"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -21,7 +21,8 @@ from parties.settings.task_file import Deployment
 from parties.settings.writing import to_toml
 from tests import ROOT
 from tests.support import guide
-from tests.support.shop import SERVER_FILE, TASK, deploy
+from tests.support.shop import SERVER_FILE, TASK
+from tests.support.town import deploy
 
 CLIENT = {"task": "task.toml", "identity": "anna.key"}
 PLAIN = {ServerFile: SERVER_FILE, ClientFile: CLIENT}
@@ -243,7 +244,7 @@ def test_so_is_one_in_a_variable(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    deploy(tmp_path, ("127.0.0.1:7000", "127.0.0.1:7001"), ("anna", "ben"))
+    deploy(tmp_path, ("anna", "ben"), ("127.0.0.1:7000", "127.0.0.1:7001"))
     return tmp_path
 
 

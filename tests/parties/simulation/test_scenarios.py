@@ -42,7 +42,7 @@ from tests.support.plaintext import (
     some,
 )
 from tests.support.rounds import few_bins
-from tests.support.shop import copy_of, meddled, opened
+from tests.support.shop import Shop, copy_of, meddled, opened
 
 EXAMPLES = ROOT / "examples"
 NAMES = ("ada", "bob", "cyd", "dan")
@@ -85,7 +85,7 @@ async def carry_out(plan: Plan, model: dict[str, np.ndarray]) -> None:
 class Play:
     """A scenario, played by several clients for several rounds beside its counterpart in the clear."""
 
-    def __init__(self, rng: np.random.Generator, network: Network, clear: Clear) -> None:
+    def __init__(self, rng: np.random.Generator, network: Network | Shop, clear: Clear) -> None:
         self._rng = rng
         self._network = network
         self._clear = clear
@@ -150,6 +150,18 @@ async def test_every_scenario_is_what_it_would_be_in_the_clear(scenario: str, se
     clear = Clear(task, random_model(rng, task))
     async with simulate(task, clear.model, seed=seed) as network:
         await Play(rng, network, clear).run()
+
+
+@pytest.mark.parametrize("scenario", ["basic", "fixed", "union", "mega-elements"])
+async def test_the_paper_s_scenarios_over_tcp_are_what_they_would_be_in_the_clear(scenario: str) -> None:
+    rng = np.random.default_rng([1, *scenario.encode()])
+    task = random_task(rng, **SCENARIOS[scenario])
+    clear = Clear(task, random_model(rng, task))
+    async with trio.open_nursery() as nursery:
+        shop = await Shop(nursery, task, (dict(clear.model), dict(clear.model))).open()
+        with trio.fail_after(120):
+            await Play(rng, shop, clear).run()
+        nursery.cancel_scope.cancel()
 
 
 # ---- unions

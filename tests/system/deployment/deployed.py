@@ -3,204 +3,129 @@
 What operators exchange by hand is written into the homes beforehand; docs/deploy.md and its test show how that is done.
 """
 
-import json
-import os
-import re
+import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fsl_async.ring import Ring
-from fsl_async.task import Sparse, Task
-from parties.files.models import load_model, save_model
-from parties.identity.keys import Identity
-from parties.settings.writing import to_toml, write_deployment
-from tests import ROOT
+from fsl_async.task import Task
+from parties.files.models import load_model
+from tests.support.serving import ENDS_WITHIN, Ended, Process, processes
+from tests.support.shop import TASK, Basket, assert_equal, plain_sum
+from tests.support.town import deploy
 
 SERVERS = ("s0", "s1")
-ROWS, WIDTH = 200, 2
-TASK = Task(
-    name="trial",
-    blocks=(Sparse(name="items", rows=ROWS, width=WIDTH, select=4),),
-    ring=Ring(64, fraction_bits=16),
-    min_clients=2,
-    max_clients=16,
-)
-PATIENCE = 240.0
-"""Seconds for what should take a few: what hangs ends by this, and not by the limit of its test, which shows no log."""
 
 
 @dataclass
-class Ended:
-    """How a command ended: its code, the JSON object that it printed, and what it said besides."""
-
-    code: int
-    said: Any
-    words: str
-
-
-@dataclass
-class Deployed:
-    """Two servers and their clients.
+class Homes:
+    """A home for everybody.
 
     Attributes:
         folder: where the homes are.
+    """
+
+    folder: Path
+
+    def home(self, name: str) -> Path:
+        """A party's home."""
+        return self.folder / name
+
+    def models(self, name: str) -> list[Path]:
+        """The models that a server has saved after its rounds, the oldest first."""
+        return sorted((self.home(name) / "models").glob("*.npz"))
+
+    def assert_sum(self, *clients: str, task: Task = TASK) -> None:
+        """Both servers save a model; the last is what these clients, each as often as it is named, have added."""
+        for name in SERVERS:
+            end = time.monotonic() + ENDS_WITHIN
+            while not self.models(name):
+                assert time.monotonic() < end, f"{name} has saved no model"
+                time.sleep(0.05)
+            assert_equal(load_model(self.models(name)[-1]), plain_sum(clients, task))
+
+    def lay_out(self, addresses: Sequence[str], clients: Sequence[str], task: Task = TASK, **keys: Any) -> None:
+        """Write everybody's files: the model is zeros, and each client's update is its basket.
+
+        Args:
+            addresses: where S0 and S1 are reached.
+            clients: the clients' names.
+            task: what is learnt.
+            keys: further keys of both servers' files.
+        """
+        (together := self.folder / "together").mkdir()
+        zeros = {block.name: np.zeros(block.shape) for block in task.blocks}
+        keys = {"checkpoints": "models"} | keys
+        deploy(together, clients, addresses, task=task, start=zeros, servers=SERVERS, **keys)
+        for name in (*SERVERS, *clients):
+            self.home(name).mkdir()
+            for file in (f"{name}.key", f"{name}.toml", "task.toml", "clients.toml", "model.npz"):
+                shutil.copy(together / file, self.home(name))
+            Basket(name, task).save(self.home(name) / "update.npz")
+        for name in clients:
+            with (self.home(name) / f"{name}.toml").open("a") as file:
+                file.write(f'state = "{name}.sqlite"\n')
+        shutil.rmtree(together)
+
+
+@dataclass
+class Deployed(Homes):
+    """Two servers and their clients.
+
+    Attributes:
+        launch: starts a process.
         within: by party, the words that run a command where the party is; none for here.
         running: by party, its process.
     """
 
-    folder: Path
+    launch: Callable[..., Process]
     within: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    running: dict[str, Process] = field(default_factory=dict)
 
-    # ---- servers
+    def serve(self, name: str) -> None:
+        """Start a server."""
+        self.start(name, name, "serve", f"{name}.toml")
 
-    def serve(self, name: str, **variables: str) -> None:
-        """Start a server; what it logs goes to `NAME.log`, after what it has logged before."""
-        with (self.home(name) / f"{name}.log").open("a") as log:
-            command = self._command(name, "serve", f"{name}.toml")
-            environment = self._environment() | variables
-            self.running[name] = subprocess.Popen(
-                command, cwd=self.home(name), env=environment, stdout=subprocess.PIPE, stderr=log, text=True
-            )
-
-    def start(self, name: str, home: str, *words: str) -> None:
-        """Start a command in somebody's home; its log and its process have the name that is given first."""
+    def start(self, name: str, home: str, *words: str, **options: Any) -> Process:
+        """Start a command in somebody's home; what it says goes to `NAME.log`, after what was said before."""
         self.home(name).mkdir(exist_ok=True)
-        with (self.home(name) / f"{name}.log").open("a") as log:
-            command = self._command(name, *words)
-            self.running[name] = subprocess.Popen(
-                command, cwd=self.home(home), env=self._environment(), stdout=subprocess.PIPE, stderr=log, text=True
-            )
+        options |= {"within": self.within.get(name, ()), "log": self.home(name) / f"{name}.log"}
+        self.running[name] = self.launch(self.home(home), *words, **options)
+        return self.running[name]
 
     def stop(self, name: str, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a server a signal, and wait for its end; returns its exit code."""
-        self.running[name].send_signal(number)
-        return self.ended(name)
+        return self.running.pop(name).stop(number).code
 
     def ended(self, name: str) -> int:
         """Wait for a server's end; returns its exit code."""
-        process = self.running.pop(name)
-        process.communicate(timeout=PATIENCE)
-        return process.returncode
+        return self.running.pop(name).ended().code
 
     def log(self, name: str) -> str:
         """All that a server has logged."""
         return (self.home(name) / f"{name}.log").read_text()
 
     def until(self, name: str, pattern: str, times: int = 1) -> None:
-        """Wait until so many lines of a server's log match."""
-        end = time.monotonic() + PATIENCE
-        while len(re.findall(pattern, self.log(name), re.MULTILINE)) < times:
-            assert name not in self.running or self.running[name].poll() is None, f"{name} has ended:\n{self.log(name)}"
-            assert time.monotonic() < end, f"{name} has not logged {pattern!r} {times} times:\n{self.log(name)}"
-            time.sleep(0.05)
-
-    # ---- commands
+        """Wait until so many lines match of what a server has logged since it was started."""
+        self.running[name].until(pattern, times)
 
     def run(self, name: str, *words: str) -> Ended:
         """Run a command in a party's home."""
-        command = self._command(name, *words, "--format", "json")
-        done = subprocess.run(
-            command, cwd=self.home(name), env=self._environment(), capture_output=True, text=True, timeout=2 * PATIENCE
-        )
-        return Ended(done.returncode, json.loads(done.stdout) if done.stdout.strip() else {}, done.stderr)
+        return self.launch(self.home(name), *words, within=self.within.get(name, ())).ended()
 
-    def submit(self, client: str, *words: str) -> Ended:
+    def submit(self, client: str) -> Ended:
         """Submit a client's update; the client is as patient as the test."""
-        words = ("--identity", f"{client}.key", "--update", "update.npz", "--patience", str(PATIENCE), *words)
-        return self.run(client, "submit", "task.toml", *words)
-
-    def start_python(self, name: str, code: str) -> subprocess.Popen[str]:
-        """Start a program of a party's own, with pipes to talk to it; it ends with the deployment."""
-        words = [*self.within.get(name, ()), sys.executable, "-c", code]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        program = subprocess.Popen(words, cwd=self.home(name), env=self._environment(), text=True, **pipes)
-        self.running[name] = program
-        return program
-
-    # ---- files
-
-    def home(self, name: str) -> Path:
-        """A party's home."""
-        return self.folder / name
-
-    def models(self, name: str) -> list[npt.NDArray[Any]]:
-        """The models that a server has saved after its rounds, the oldest first."""
-        paths = sorted((self.home(name) / "models").glob("*.npz"))
-        return [load_model(path)["items"] for path in paths]
-
-    def lay_out(self, addresses: Sequence[str], listen: Sequence[str], clients: Sequence[str], **server: Any) -> None:
-        """Write everybody's files.
-
-        Args:
-            addresses: where S0 and S1 are reached.
-            listen: where they listen.
-            clients: the clients' names.
-            server: further keys of both servers' files.
-        """
-        identities = {name: Identity.generate(name) for name in (*SERVERS, *clients)}
-        public = [identity.public for identity in identities.values()]
-        for name, identity in identities.items():
-            self.home(name).mkdir()
-            identity.save(self.home(name) / f"{name}.key")
-            write_deployment(self.home(name), TASK, public[:2], addresses, public[2:])
-        for name in clients:
-            np.savez(self.home(name) / "update.npz", **{"items.rows": rows_of(name), "items.values": values_of(name)})
-            own = {"task": "task.toml", "identity": f"{name}.key", "state": f"{name}.sqlite"}
-            (self.home(name) / f"{name}.toml").write_text(to_toml(own))
-        for number, name in enumerate(SERVERS):
-            save_model(self.home(name) / "model.npz", {"items": np.zeros((ROWS, WIDTH))})
-            table = {"server": number, "identity": f"{name}.key", "task": "task.toml", "clients": "clients.toml"}
-            table |= {
-                "model": "model.npz",
-                "listen": listen[number],
-                "store": f"{name}.sqlite",
-                "checkpoints": "models",
-            }
-            (self.home(name) / f"{name}.toml").write_text(to_toml(table | server))
-
-    def _command(self, name: str, *words: str) -> list[str]:
-        return [*self.within.get(name, ()), sys.executable, "-m", "parties", *words]
-
-    def _environment(self) -> dict[str, str]:
-        return os.environ | {"PYTHONPATH": str(ROOT)}
+        return self.run(client, "submit", f"{client}.toml", "--update", "update.npz", "--patience", str(ENDS_WITHIN))
 
 
 @contextmanager
 def deployed(folder: Path, **words: Any) -> Iterator[Deployed]:
-    """A deployment whose servers do not outlive the block."""
-    made = Deployed(folder, **words)
-    try:
-        yield made
-    finally:
-        for process in made.running.values():
-            process.kill()
-            process.communicate()
-
-
-def rows_of(client: str) -> list[int]:
-    """The rows that a client updates: some of its own, and one that is everybody's."""
-    return [0, *sorted(np.random.default_rng(list(client.encode())).choice(range(1, ROWS), 3, replace=False).tolist())]
-
-
-def values_of(client: str) -> npt.NDArray[np.float64]:
-    """What it adds to them; exact in binary."""
-    return np.random.default_rng(list(client.encode())).integers(-999, 999, size=(4, WIDTH)) / 2**8
-
-
-def sum_of(*clients: str) -> npt.NDArray[np.float64]:
-    """What these clients add together, in the clear."""
-    total = np.zeros((ROWS, WIDTH))
-    for client in clients:
-        total[rows_of(client)] += values_of(client)
-    return total
+    """A deployment whose processes do not outlive the block."""
+    with processes() as start:
+        yield Deployed(folder, start, **words)

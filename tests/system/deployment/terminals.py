@@ -12,12 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
-from parties.files.models import load_model
 from parties.settings.writing import free_addresses
 from tests import ROOT
-from tests.system.deployment.deployed import PATIENCE, SERVERS, Deployed, sum_of
+from tests.support.serving import ENDS_WITHIN
+from tests.system.deployment.deployed import SERVERS, Homes
 from tests.system.deployment.hosts import Shell
 from tests.system.deployment.walkthrough import Typed
 
@@ -26,22 +24,16 @@ SERVE = "fsl-async serve"
 
 
 @dataclass
-class Terminals:
+class Terminals(Homes):
     """Everybody's shell, each in a home of its own.
 
     Attributes:
-        folder: where the homes are.
         shells: by party.
         started: by server, how often it was.
     """
 
-    folder: Path
     shells: dict[str, Shell] = field(default_factory=dict)
     started: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SERVERS, 0))
-
-    def home(self, name: str) -> Path:
-        """A party's home."""
-        return self.folder / name
 
     def carry(self, path: str, giver: str, taker: str) -> None:
         """Copy a file from one home to another."""
@@ -71,19 +63,9 @@ class Terminals:
     def round(self, number: int, *clients: str) -> None:
         """See a round through; it is counted from the last start with new stores."""
         for client in clients:
-            self.type(client, f"fsl-async submit {client}.toml --update update.npz --patience {PATIENCE}")
+            self.type(client, f"fsl-async submit {client}.toml --update update.npz --patience {ENDS_WITHIN}")
         for name in SERVERS:
             self.until(lambda name=name: f"round-{number:08}.npz" in map(Path.name.fget, self.models(name)), name)
-
-    def models(self, name: str) -> list[Path]:
-        """The checkpoints of a server, in order."""
-        return sorted((self.home(name) / "models").glob("*.npz"))
-
-    def assert_sum(self, *clients: str) -> None:
-        """Both servers' last model is what these clients, each as often as it is named, have added."""
-        expected = sum(sum_of(client) for client in clients)
-        for name in SERVERS:
-            np.testing.assert_array_equal(load_model(self.models(name)[-1])["items"], expected, err_msg=name)
 
     def lines(self, name: str, words: str) -> int:
         """How many lines of a server's log have such words."""
@@ -92,7 +74,7 @@ class Terminals:
 
     def until(self, is_so: Callable[[], bool], who: str) -> None:
         """Wait until something is so."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + ENDS_WITHIN
         while not is_so():
             assert time.monotonic() < end, f"never so at {who}:\n{self.seen()}"
             time.sleep(0.05)
@@ -108,14 +90,14 @@ class Terminals:
 def terminals(folder: Path) -> Iterator[Terminals]:
     """Shells at which the servers are not started yet; whatever runs in them ends with them."""
     addresses = free_addresses(4)
-    rounds = {"clients": 2, "seconds": 3600.0, "patience": PATIENCE}
-    Deployed(folder).lay_out(addresses[:2], addresses[:2], CLIENTS, rounds=rounds, threads=1)
+    rounds = {"clients": 2, "seconds": 3600.0, "patience": ENDS_WITHIN}
+    made = Terminals(folder)
+    made.lay_out(addresses[:2], CLIENTS, rounds=rounds)
     for name, address in zip(SERVERS, addresses[2:], strict=True):
         with (folder / name / f"{name}.toml").open("a") as file:
             file.write(f'[operator]\nlisten = "{address}"\n')
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {"PATH": path, "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8", "TERM": "dumb"}
-    made = Terminals(folder)
     try:
         for name in (*SERVERS, *CLIENTS):
             made.shells[name] = Shell(name, folder / name, environment)

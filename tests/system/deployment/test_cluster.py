@@ -5,17 +5,15 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 
 from parties.settings.writing import free_addresses, to_toml
 from tests.support.certificates import write_certificates
-from tests.system.deployment.deployed import Deployed, deployed, sum_of
+from tests.system.deployment.deployed import Deployed, deployed
 
 pytest.importorskip("distributed", reason="the extra `dask` is not installed")
 
@@ -34,8 +32,7 @@ CONFINED = (
 @pytest.fixture
 def site(tmp_path) -> Iterator[Deployed]:
     with deployed(tmp_path) as made:
-        addresses = free_addresses(2)
-        made.lay_out(addresses, addresses, CLIENTS, rounds={"clients": 2, "seconds": 3600.0}, threads=1)
+        made.lay_out(free_addresses(2), CLIENTS, rounds={"clients": 2, "seconds": 3600.0})
         yield made
 
 
@@ -69,15 +66,6 @@ def served(site: Deployed, name: str, count: int = 2) -> list[str]:
     return workers
 
 
-def assert_sum(site: Deployed, *clients: str) -> None:
-    end = time.monotonic() + 120
-    while any(not site.models(name) for name in ("s0", "s1")):
-        assert time.monotonic() < end, site.log("s0")[-4_000:] + site.log("s1")[-4_000:]
-        time.sleep(0.05)
-    for name in ("s0", "s1"):
-        np.testing.assert_array_equal(site.models(name)[-1], sum_of(*clients), err_msg=name)
-
-
 @pytest.mark.slow
 def test_a_round_on_a_cluster_is_exact_shows_no_secret_and_everything_ends(site):
     give_cluster(site, "s0")
@@ -91,17 +79,17 @@ def test_a_round_on_a_cluster_is_exact_shows_no_secret_and_everything_ends(site)
         assert ended.code == 0, ended.words
     seen = b""
     for name in (*workers, "scheduler", "s0"):
-        pid = site.running[name].pid
+        pid = site.running[name].child.pid
         seen += b"".join(Path(f"/proc/{pid}/{what}").read_bytes() for what in ("cmdline", "environ"))
         assert re.search(r"Max core file size +0 +0 ", Path(f"/proc/{pid}/limits").read_text())
-    assert_sum(site, *CLIENTS)
+    site.assert_sum(*CLIENTS)
     for name in workers:
-        opened = [os.readlink(each) for each in Path(f"/proc/{site.running[name].pid}/fd").iterdir()]
+        opened = [os.readlink(each) for each in Path(f"/proc/{site.running[name].child.pid}/fd").iterdir()]
         assert not any("s0.sqlite" in place or place.endswith("s0.key") for place in opened)
     listening = {
         (connection.laddr, name)
         for name, process in site.running.items()
-        for connection in psutil.Process(process.pid).net_connections("inet")
+        for connection in psutil.Process(process.child.pid).net_connections("inet")
         if connection.status == psutil.CONN_LISTEN
     }
     assert len(listening) == len(site.running), f"one port each and no other: {listening}"
@@ -125,7 +113,7 @@ def test_workers_that_are_killed_and_started_again_lose_nothing(site):
     site.until("s1", LOST, times=2)
     assert site.submit("bob").code == 0
     site.start(first, "s1", "worker", "s1.toml")
-    assert_sum(site, *CLIENTS)
+    site.assert_sum(*CLIENTS)
 
 
 @pytest.mark.slow
@@ -141,19 +129,19 @@ def test_a_cluster_that_is_lost_is_waited_for_and_computes_again(site):
     assert site.submit("bob").code == 0
     site.start("scheduler", "s0", "scheduler", "s0.toml")
     site.start(workers[0], "s0", "worker", "s0.toml")
-    assert_sum(site, *CLIENTS)
+    site.assert_sum(*CLIENTS)
 
 
 @pytest.mark.slow
 def test_a_worker_that_is_stopped_and_goes_on_changes_nothing(site):
     give_cluster(site, "s0", worker_patience=2.0)
     first, second = served(site, "s0")
-    site.running[first].send_signal(signal.SIGSTOP)
+    site.running[first].child.send_signal(signal.SIGSTOP)
     for client in CLIENTS:
         assert site.submit(client).code == 0
-    assert_sum(site, *CLIENTS)
+    site.assert_sum(*CLIENTS)
     site.until("s0", LOST)
-    site.running[first].send_signal(signal.SIGCONT)
+    site.running[first].child.send_signal(signal.SIGCONT)
     assert site.ended(first) == 4, "the scheduler has let it go, and it ends"
     assert site.stop("s0") == 0
     assert site.stop(second) == 0
@@ -169,7 +157,7 @@ def test_a_scheduler_runs_where_written_memory_cannot_be_executed_as_its_unit_ha
     served(site, "s0", count=1)
     for client in CLIENTS:
         assert site.submit(client).code == 0
-    assert_sum(site, *CLIENTS)
+    site.assert_sum(*CLIENTS)
     assert site.stop("scheduler") == 0
 
 

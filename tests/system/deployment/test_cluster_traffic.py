@@ -5,10 +5,8 @@ has no connection of its own making is looked at as long as the round lasts.
 """
 
 import threading
-import time
 from collections.abc import Iterator
 
-import numpy as np
 import psutil
 import pytest
 
@@ -20,8 +18,7 @@ from fsl_async.wire.public_part import Layout, Trees
 from parties.settings.writing import free_addresses, to_toml
 from tests.support.certificates import write_certificates
 from tests.support.counting_relay import CountingRelay, counting_relay
-from tests.system.deployment import deployed as deployment
-from tests.system.deployment.deployed import PATIENCE, Deployed, deployed, sum_of
+from tests.system.deployment.deployed import Deployed, deployed
 
 pytest.importorskip("distributed", reason="the extra `dask` is not installed")
 
@@ -33,13 +30,10 @@ CERTIFICATES = {"ca": "ca.pem", "certificate": "compute.pem", "key": "compute.ke
 
 
 @pytest.fixture
-def site(tmp_path, monkeypatch) -> Iterator[Deployed]:
+def site(tmp_path) -> Iterator[Deployed]:
     """A task of which each client brings more than a megabyte, and each partial sum is of 25."""
-    for name, value in {"TASK": TASK, "ROWS": BLOCK.rows, "WIDTH": BLOCK.width}.items():
-        monkeypatch.setattr(deployment, name, value)
     with deployed(tmp_path) as made:
-        addresses = free_addresses(2)
-        made.lay_out(addresses, addresses, CLIENTS, rounds={"clients": len(CLIENTS), "seconds": 3600.0}, threads=1)
+        made.lay_out(free_addresses(2), CLIENTS, TASK, rounds={"clients": len(CLIENTS), "seconds": 3600.0})
         yield made
 
 
@@ -80,7 +74,7 @@ class Watch(threading.Thread):
 def test_no_bulk_passes_the_scheduler(site, relay):
     site.start("scheduler", "s0", "scheduler", "scheduler.toml")
     site.until("scheduler", "scheduler listens at")
-    watch = Watch(site.running["scheduler"].pid, relay)
+    watch = Watch(site.running["scheduler"].child.pid, relay)
     watch.start()
     for server in ("s0", "s1"):
         site.serve(server)
@@ -91,13 +85,10 @@ def test_no_bulk_passes_the_scheduler(site, relay):
     before = relay.passed
     for client in CLIENTS:
         assert site.submit(client).code == 0
-    end = time.monotonic() + PATIENCE
-    while not site.models("s0") and time.monotonic() < end:
-        time.sleep(0.05)
+    site.assert_sum(*CLIENTS, task=TASK)
     passed = relay.passed - before
     watch.ended.set()
     watch.join()
-    np.testing.assert_array_equal(site.models("s0")[-1], sum_of(*CLIENTS))
     standing = site.run("s0", "status", "s0.toml").said["result"]
     partials, brought = standing["engine"]["bytes_taken"], Layout.submission(planned(TASK), Trees.OWN).size
     assert partials >= folded_bytes(planned(TASK)) > 20_000_000, "partial sums have come from workers"

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 import trio
 
@@ -23,7 +22,7 @@ from parties.files.models import load_model, save_model
 from parties.identity.keys import Identity
 from parties.settings.task_file import Deployment
 from tests import ROOT
-from tests.system.deployment.deployed import sum_of
+from tests.support.shop import assert_equal, model, plain_sum
 from tests.system.deployment.terminals import SERVE, Terminals, terminals
 from tests.system.deployment.walkthrough import Written, has_seen, quoted, sections, steps, walk
 from tests.system.soak.hostile_process import WHOLE_HANDSHAKE, Way, shake_hands
@@ -87,8 +86,7 @@ def _(site: Terminals) -> None:
     site.round(1, "alice", "bob")
     carry_out(site, "Backup")
     assert (site.home("s0") / "s0-copy.sqlite").stat().st_mode & 0o777 == 0o600
-    copied = load_model(site.home("s0") / "model-copy.npz")["items"]
-    np.testing.assert_array_equal(copied, load_model(site.models("s0")[-1])["items"])
+    assert_equal(load_model(site.home("s0") / "model-copy.npz"), load_model(site.models("s0")[-1]))
     site.round(2, "alice", "bob")
     site.round(3, "bob", "alice")
     site.assert_sum(*["alice", "bob"] * 3)
@@ -151,7 +149,7 @@ def _(site: Terminals) -> None:
     carry_out(site, "Another task on the same servers")
     for name in ("s0", "s1"):
         (saved,) = sorted((site.home(name) / "town-models").glob("*.npz"))
-        np.testing.assert_array_equal(load_model(saved)["items"], sum_of("alice") + sum_of("bob"))
+        assert_equal(load_model(saved), plain_sum(["alice", "bob"]))
     site.round(1, "bob")
     site.assert_sum("alice", "bob")
 
@@ -386,7 +384,7 @@ def _(site: Terminals) -> None:
 
 @scenario("A server has stopped with code 5")
 def _(site: Terminals) -> None:
-    save_model(site.home("s1") / "model.npz", {"items": np.ones((200, 2))})
+    save_model(site.home("s1") / "model.npz", model())
     for name in ("s0", "s1"):
         site.type(name, f"{SERVE} {name}.toml 2>> {name}.log &")
     carry_out(site, "A server has stopped with code 5")

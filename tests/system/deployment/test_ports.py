@@ -64,8 +64,8 @@ def site(tmp_path) -> Iterator[Deployed]:
 
 def test_a_server_listens_where_it_is_told(site):
     addresses, looking = free_addresses(2), free_addresses(1)
-    site.lay_out(addresses, addresses, [], operator={"listen": looking[0]})
+    site.lay_out(addresses, [], operator={"listen": looking[0]})
     site.serve("s0")
     site.until("s0", "S0 listens at")
     site.until("s0", "the operator's page is at")
-    assert heard(site.running["s0"].pid) == {port(addresses[0]), port(looking[0])}
+    assert heard(site.running["s0"].child.pid) == {port(addresses[0]), port(looking[0])}

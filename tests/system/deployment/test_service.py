@@ -8,21 +8,18 @@ import re
 import shutil
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
-from parties.files.models import load_model, save_model
-from parties.identity.keys import Identity
-from parties.settings.writing import write_deployment
+from parties.files.models import load_model
 from tests import ROOT
-from tests.system.deployment import deployed
+from tests.support.shop import assert_equal, plain_sum
+from tests.system.deployment.deployed import Homes
 from tests.system.deployment.machine import Machine, machine, missing
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)
 
 KIT = ROOT / "examples" / "deployment"
-PEOPLE = ("s0", "s1", "anna", "ben")
 PORTS = {"s0": (7000, 9470), "s1": (7001, 9471)}
 HERE = "[Service]\nEnvironment=LD_LIBRARY_PATH=/opt/python/lib\n"
 
@@ -55,20 +52,12 @@ def made(tmp_path) -> Iterator[Machine]:
     """The machine, with what each operator and each client has in a folder of its own."""
     with machine(tmp_path) as made:
         made.install([ROOT / name for name in ("fsl_async", "transport", "parties")], "/opt/fsl-async")
-        identities = {name: Identity.generate(name) for name in PEOPLE}
-        public = [identity.public for identity in identities.values()]
-        for name, identity in identities.items():
-            home = made.root / "root" / name
-            home.mkdir()
-            identity.save(home / f"{name}.key")
-            addresses = [f"127.0.0.1:{port}" for port, _ in PORTS.values()]
-            write_deployment(home, deployed.TASK, public[:2], addresses, public[2:])
-            save_model(home / "model.npz", {"items": np.zeros((deployed.ROWS, deployed.WIDTH))})
-            update = {"items.rows": deployed.rows_of(name), "items.values": deployed.values_of(name)}
-            np.savez(home / "update.npz", **update)
-            shutil.copytree(KIT, home / "examples" / "deployment")
+        homes = Homes(made.root / "root")
+        homes.lay_out([f"127.0.0.1:{port}" for port, _ in PORTS.values()], ["anna", "ben"])
+        for name in PORTS:
+            shutil.copytree(KIT, homes.home(name) / "examples" / "deployment")
         for name, (port, looking) in PORTS.items():
-            sample = made.root / "root" / name / "examples" / "deployment" / f"{name}.toml"
+            sample = homes.home(name) / "examples" / "deployment" / f"{name}.toml"
             text = sample.read_text().replace("clients = 100 ", "clients = 2 ")
             sample.write_text(text.replace(":7000", f":{port}").replace(":9470", f":{looking}"))
         here = made.root / "etc/systemd/system/fsl-async@.service.d/here.conf"
@@ -94,5 +83,5 @@ def test_the_unit_runs_both_servers_through_a_kill_and_a_round(made):
         assert f"/var/lib/fsl-async/{server}/store.sqlite fsl-async 600" in said
         assert f"/etc/fsl-async/{server}.key fsl-async 600" in said
         (model,) = (made.root / "var/lib/fsl-async" / server / "models").iterdir()
-        np.testing.assert_array_equal(load_model(model)["items"], deployed.sum_of("anna", "ben"))
+        assert_equal(load_model(model), plain_sum(["anna", "ben"]))
     assert int(said.splitlines()[-1]) > 0, "numba has found a place for what it compiled"

@@ -27,7 +27,7 @@ from .audit import Account, Case, Violation, audit
 from .children import Child, python_module
 from .fates import Fates, Strike
 from .ledger import Acknowledged, read_ledger
-from .site import SERVERS, UNIT, Site, shape_of
+from .site import SERVERS, UNIT, Site
 
 CALM_AFTER = 45.0
 STUCK_AFTER = 45.0
@@ -262,7 +262,7 @@ async def fight(battle: Battle, task: Task) -> Outcome:
 
 async def _warm_up(task: Task) -> None:
     """One round in memory: the kernels that it needs are compiled before any process that needs them is killed."""
-    model = {block.name: np.zeros(shape_of(block)) for block in task.blocks}
+    model = {block.name: np.zeros(block.shape) for block in task.blocks}
     rows = {block.name: [0] for block in task.blocks if isinstance(block, Sparse)}
     async with simulate(task, model, seed=1) as net, net.client("first") as first, net.client("second") as second:
         if task.alignment == "union":

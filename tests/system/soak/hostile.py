@@ -25,11 +25,11 @@ import trio
 from rich.table import Table
 
 from fsl_async import Dense, Ring, Sparse, Task
-from parties.client.client import Client
+from parties import connect
 
 from .children import Child, python_module, start_servers
 from .hostile_process import attacker_name, keys_needed
-from .site import UNIT, Site, client_setup, lay_out
+from .site import UNIT, Site, lay_out
 from .telling import console, tell
 
 ASKED = 2.0
@@ -122,10 +122,9 @@ class Hostile:
     async def _visit(self) -> float:
         """The seconds in which one honest client connects, retrieves and submits."""
         name, self.numbers = f"client-{self.numbers}", self.numbers + 1
-        setup = client_setup(self.site, name)
-        rows = np.arange(setup.task.block("items").select, dtype=np.uint32) * 3
         started = time.perf_counter()
-        async with Client(setup) as client:
+        async with connect(self.site.task_file, self.site.key(name), state=None) as client:
+            rows = np.arange(client.task.block("items").select, dtype=np.uint32) * 3
             await client.retrieve({"items": rows})
             await client.submit({"items": (rows, np.full((len(rows), 1), UNIT)), "head": np.full(64, UNIT)})
             return time.perf_counter() - started
@@ -154,7 +153,8 @@ async def measure(folder: Path, options: argparse.Namespace, progress: Callable[
     task = Task(name="hostile", blocks=blocks, ring=Ring(64, fraction_bits=8), min_clients=2, max_clients=clients + 2)
     rounds = {"clients": clients + 2, "count": 1}  # never full: all clients come to the same round
     limits = {"half_open": 2 * (options.idle + options.trickling)}
-    site = lay_out(folder, task, [*names, *attackers], rounds, np.random.default_rng(options.seed), limits=limits)
+    rng = np.random.default_rng(options.seed)
+    site = lay_out(folder, task, [*names, *attackers], rng, rounds=rounds, limits=limits)
     hostile = Hostile(site, options.idle, options.trickling, options.arrival)
     await hostile.run(options.runs, progress)
     return {

@@ -50,7 +50,7 @@ def run_scene(
     """
     rng = np.random.default_rng((seed, *scene.encode()))
     task, clients = SCENES[scene], names()
-    site = lay_out(folder, task, clients, ROUNDS, rng, threads=1, limits=LIMITS)
+    site = lay_out(folder, task, clients, rng, threads=1, rounds=ROUNDS, limits=LIMITS)
     fates = Fates(rng, clients, kills, rounds)
     battle = Battle(site, clients, fates, seed, pace)
     if progress is not None:

@@ -22,11 +22,10 @@ import trio
 from rich.table import Table
 
 from fsl_async import Ring, Sparse, Task
-from parties.client.client import Client
-from parties.compute import InlineLane
+from parties import connect
 
 from .children import start_servers
-from .site import SERVERS, client_setup, lay_out
+from .site import SERVERS, lay_out
 from .telling import shown, tell
 
 ASKED = 0.02
@@ -77,13 +76,12 @@ def anonymous_memory(process: int) -> int:
 
 async def measure(folder: Path, rounds: int, seed: int, progress: Callable[[str, int], None]) -> tuple[Seen, Seen]:
     """Let two servers live through so many rounds."""
-    site = lay_out(folder, TASK, CLIENTS, {"clients": len(CLIENTS)}, np.random.default_rng(seed))
+    site = lay_out(folder, TASK, CLIENTS, np.random.default_rng(seed), rounds={"clients": len(CLIENTS)})
     seen = Seen(), Seen()
     async with trio.open_nursery() as nursery:
         servers = await start_servers(site, nursery)
-        more = {"lane": InlineLane(), "patience": math.inf}
-        first, second = (Client(client_setup(site, name, **more)) for name in CLIENTS)
-        async with first, second:
+        anna, ben = (connect(site.task_file, site.key(name), state=None, patience=math.inf) for name in CLIENTS)
+        async with anna as first, ben as second:
             for number in range(rounds):
                 for client in (first, second):
                     await client.retrieve({"items": [number % 64]}, wait=True)
