@@ -8,8 +8,7 @@ import trio
 
 from fsl_async import Ring, Sparse, Task
 from parties import Server, connect, free_addresses, save_model, server_setup
-from parties.commands.demo.processes import run_cluster, write_cluster
-from parties.settings.writing import write_parties, write_server
+from parties.commands.demo.processes import run_cluster, write_cluster, write_parties, write_server
 
 TASK = Task(name="shop", blocks=[Sparse("items", rows=20_000, width=4, select=20)], ring=Ring(64, fraction_bits=24))
 CLIENTS = {f"client-{number}": number + 0.5 for number in range(20)}

@@ -12,10 +12,11 @@ import trio
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.costs.scaling import ANOTHER_MACHINE
 from parties.commands.application import app
+from parties.commands.demo.processes import write_server
 from parties.commands.plan.calibration import save_constants
 from parties.files.models import save_model
 from parties.identity.keys import Identity
-from parties.settings.writing import to_toml, write_deployment
+from parties.settings.writing import write_deployment
 from parties.storage.sqlite_store import SqliteStore
 from tests import ROOT
 from tests.parties.conftest import in_process as in_process
@@ -139,8 +140,7 @@ def folder(tmp_path: Path) -> Path:
     publics = [identity.public for identity in parties.values()]
     write_deployment(tmp_path, task, publics[:2], ["127.0.0.1:7000", "127.0.0.1:7001"], ())
     save_model(tmp_path / "model.npz", {"items": np.zeros((20_000, 4)), "head": np.zeros(3)})
-    server = {"server": 0, "identity": "S0.key", "task": "task.toml", "clients": "clients.toml", "model": "model.npz"}
-    (tmp_path / "S0.toml").write_text(to_toml(server | {"listen": "127.0.0.1:7000", "store": "S0.sqlite"}))
+    write_server(tmp_path, 0, "127.0.0.1:7000")
     return tmp_path
 
 

@@ -36,8 +36,9 @@ from typing import Any
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.files.models import save_model
+from parties.identity.keys import Identity
 from parties.outcome import Model
-from parties.settings.writing import free_addresses, to_toml, write_parties, write_server
+from parties.settings.writing import free_addresses, to_toml, write_deployment
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -66,21 +67,21 @@ def named_by(app: Path, what: str) -> Any:
 
 
 def lay_out(folder: Path, task: Task, model: Model, clients: Sequence[str], enrolment: str) -> str:
-    """Write every party's files; in a real deployment each makes its own keys, and shows the public ones.
-
-    Returns:
-        The address of S0's operator.
-    """
+    """Write every party's files; in a real deployment each makes its own keys. Returns S0's operator's address."""
+    keys = {name: Identity.generate(name) for name in (*SERVERS, *clients)}
+    for name, identity in keys.items():
+        identity.save(folder / f"{name}.key")
+        (folder / f"{name}.toml").write_text(to_toml({"task": "task.toml", "identity": f"{name}.key"}))
+    public = [identity.public for identity in keys.values()]
     *addresses, port = free_addresses(3)
     save_model(folder / "model.npz", model)
-    for name in clients:
-        (folder / f"{name}.toml").write_text(to_toml({"task": "task.toml", "identity": f"{name}.key"}))
-    limits = {"handshakes_per_second": 1000.0, "burst": 1000}
-    common = {"enrolment": enrolment, "rounds": {"seconds": 3600, "grace": 1}, "limits": limits}
+    common = {"enrolment": enrolment, "task": "task.toml", "clients": "clients.toml", "model": "model.npz"}
     for number, (name, address) in enumerate(zip(SERVERS, addresses, strict=True)):
-        operator = {} if number else {"operator": {"listen": port}}
-        write_server(folder, number, address, name, **common, **operator)
-    write_parties(folder, task, addresses, clients, SERVERS)  # the last: all of it is there
+        own = {"server": number, "identity": f"{name}.key", "store": f"{name}.sqlite", "listen": address}
+        tables = {"rounds": {"seconds": 3600, "grace": 1}, "limits": {"handshakes_per_second": 1000.0, "burst": 1000}}
+        operator = {"operator": {"listen": port}} if number == 0 else {}
+        (folder / f"{name}.toml").write_text(to_toml({**common, **own, **tables, **operator}))
+    write_deployment(folder, task, public[:2], addresses, public[2:])  # the last: all of it is there
     return port
 
 

@@ -16,10 +16,8 @@ from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.files.disk import refused
 from parties.files.toml import read_toml
-from parties.identity.keys import Identity, PublicIdentity
+from parties.identity.keys import PublicIdentity
 from parties.settings.reading import from_table
-
-SERVERS = ("S0", "S1")
 
 
 def write_deployment(
@@ -45,35 +43,6 @@ def write_deployment(
     (folder / "task.toml").write_text(to_toml({**_plain(task), "servers": entries}), encoding="utf-8")
     listed = [{"name": c.name, "channel": c.channel.hex(), "statement": c.statement.hex()} for c in clients]
     (folder / "clients.toml").write_text(to_toml({"clients": listed}), encoding="utf-8")
-
-
-def write_parties(
-    folder: Path, task: Task, addresses: Sequence[str], clients: Iterable[str], servers: Sequence[str] = SERVERS
-) -> None:
-    """Make keys for everybody, `NAME.key`, and write what `write_deployment` does: a whole deployment in one folder."""
-    identities = [Identity.generate(name) for name in (*servers, *clients)]
-    for identity in identities:
-        identity.save(folder / f"{identity.name}.key")
-    public = [identity.public for identity in identities]
-    write_deployment(folder, task, public[:2], addresses, public[2:])
-
-
-def write_server(folder: Path, number: int, address: str, name: str = "", **keys: Any) -> Path:
-    """Write the own file of a server of such a deployment, `NAME.toml`; its model is `model.npz`.
-
-    Args:
-        folder: where `write_parties` writes.
-        number: which of the two servers it is.
-        address: where it listens.
-        name: what it is called; left out, S0 or S1.
-        keys: what else the file says; one of these names that is None is left out.
-    """
-    name = name or SERVERS[number]
-    files = {"identity": f"{name}.key", "task": "task.toml", "clients": "clients.toml", "model": "model.npz"}
-    table = {"server": number, **files, "store": f"{name}.sqlite", "listen": address} | keys
-    path = folder / f"{name}.toml"
-    path.write_text(to_toml({key: value for key, value in table.items() if value is not None}), encoding="utf-8")
-    return path
 
 
 def save_task(path: Path, task: Task) -> None:

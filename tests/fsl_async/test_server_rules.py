@@ -9,8 +9,9 @@ import pytest
 from fsl_async import Adam, Dense, MisuseError, Momentum, PeerViolationError, Ring, Sgd, Sparse, Task
 from fsl_async.union import union_task
 from parties import Identity
+from parties.commands.demo.processes import write_parties
 from parties.settings.task_file import Deployment
-from parties.settings.writing import to_toml, write_deployment
+from parties.settings.writing import to_toml
 from tests.support.cases import in_turn
 
 FIELDS: dict[str, Any] = {
@@ -50,8 +51,7 @@ RULES: dict[str, dict[str, Any]] = {
 def test_a_task_with_a_rule_is_read_back(rule: dict[str, Any], tmp_path: Path) -> None:
     task = Task(**FIELDS, **rule)
     assert Task.parse(task.canonical(), "S0") == task
-    keys = [Identity.generate(name).public for name in ("S0", "S1", "alice")]
-    write_deployment(tmp_path, task, keys[:2], ["h:1", "h:2"], keys[2:])
+    write_parties(tmp_path, task, ["h:1", "h:2"], ["alice"])
     assert Deployment.load(tmp_path / "task.toml").task == task
 
 

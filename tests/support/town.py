@@ -11,11 +11,12 @@ import trio
 from fsl_async.task import Task
 from parties import connect, connect_blocking
 from parties.client.blocking import BlockingClient
+from parties.commands.demo.processes import SERVERS, write_parties, write_server
 from parties.deployment.server import server_setup
 from parties.files.models import save_model
 from parties.outcome import Model, RoundOutcome
 from parties.server.server import Server
-from parties.settings.writing import SERVERS, free_addresses, to_toml, write_parties, write_server
+from parties.settings.writing import free_addresses, to_toml
 from tests.support.shop import TASK, Basket, finish_round, model
 
 NAMES = ("anna", "ben", "carol")

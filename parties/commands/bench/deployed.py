@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,9 @@ from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task
 from parties.commands.bench.machine import Spent, memory_of, spent_by
 from parties.commands.bench.members import name_of, update_of
-from parties.commands.demo.processes import started
+from parties.commands.demo.processes import SERVERS, serve, started, write_parties, write_server
 from parties.files.models import load_model, save_model
-from parties.settings.writing import SERVERS, free_addresses, write_parties, write_server
+from parties.settings.writing import free_addresses
 
 STARTING_SECONDS = 120.0
 
@@ -146,7 +145,6 @@ class _Run:
     def __init__(self, folder: Path, deployed: Deployed) -> None:
         self.folder = folder
         self.deployed = deployed
-        self.listening = [trio.Event(), trio.Event()]
         self.pids: list[int] = []
         self.taken = RoundTaken()
         self.before: list[Spent] = []
@@ -156,21 +154,13 @@ class _Run:
         self.moments: dict[str, float] = {}
 
     async def run(self) -> RoundTaken:
-        words = [["parties", "serve", str(self.folder / f"{name}.toml")] for name in SERVERS]
-        async with (
-            started("S0", words[0], self._from_server(0)) as first,
-            started("S1", words[1], self._from_server(1)) as second,
-            trio.open_nursery() as nursery,
-        ):
-            self.pids = [each.process.pid for each in (first, second)]
-            for each in (first, second):
-                nursery.start_soon(each.hear)
+        async with trio.open_nursery() as nursery:
             with trio.fail_after(STARTING_SECONDS):
-                for event in self.listening:
-                    await event.wait()
+                servers = [await nursery.start(serve, self.folder, name, self._from_server) for name in SERVERS]
+            self.pids = [each.pid for each in servers]
             await self._take_part()
-            for each in (first, second):
-                each.process.terminate()
+            for each in servers:
+                each.terminate()
         self._check()
         return self.taken
 
@@ -190,16 +180,11 @@ class _Run:
                 await members.process.stdin.send_all(b"go\n")
         self.taken.ending = self.moments["Done"] - self.moments["Verified"]
 
-    def _from_server(self, server: int) -> Callable[[str], None]:
-        def heard(line: str) -> None:
-            told: dict[str, Any] = json.loads(line) if line.startswith("{") else {}
-            match told:
-                case {"event": str(event)} if " listens at " in event:
-                    self.listening[server].set()
-                case {"event": "round moved", "round": number, "state": state} if number == self.round:
-                    self.moments[state] = time.perf_counter()  # of the two the later one
-
-        return heard
+    def _from_server(self, line: str) -> None:
+        told: dict[str, Any] = json.loads(line) if line.startswith("{") else {}
+        match told:
+            case {"event": "round moved", "round": number, "state": state} if number == self.round:
+                self.moments[state] = time.perf_counter()  # of the two the later one
 
     def _from_members(self, line: str) -> None:
         told: dict[str, Any] = json.loads(line) if line.startswith("{") else {}

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -30,8 +30,10 @@ from parties.commands.demo.taking_part import PHASES, Summary, demo_task, take_p
 from parties.deployment.compute import WITHOUT_DASK
 from parties.deployment.connecting import connect
 from parties.files.models import load_model, save_model
-from parties.settings.writing import SERVERS, free_addresses, write_parties, write_server
+from parties.identity.keys import Identity
+from parties.settings.writing import free_addresses, to_toml, write_deployment
 
+SERVERS = ("S0", "S1")
 LAST_LINES = 12
 WORKING = (("scheduler",), ("worker",), ("worker",))
 
@@ -59,18 +61,15 @@ async def in_processes(
         _write_files(folder, demo_task(clients), addresses, clients, rounds, cluster)
         bar = progress.add_task("client rounds", total=clients * rounds)
         started = time.perf_counter()
-        async with trio.open_nursery() as computing, trio.open_nursery() as servers:
-            ended = [trio.Event(), trio.Event()]
-            for server in (0, 1):
-                await servers.start(_serve, folder, server, ended[server])
-            if cluster:
-                computing.start_soon(run_cluster, folder / "S0.toml")
+        async with trio.open_nursery() as computing:
             async with trio.open_nursery() as nursery:
+                for server in SERVERS:
+                    await nursery.start(serve, folder, server, lambda line: None)
+                if cluster:
+                    computing.start_soon(run_cluster, folder / "S0.toml")
                 for number in range(clients):
                     arguments = [str(folder), *map(str, (number, clients, rounds, seed))]
                     nursery.start_soon(_take_part, arguments, number, summary, progress, bar)
-            for event in ended:
-                await event.wait()
             computing.cancel_scope.cancel()
         busy = sum(summary.seconds[phase] for phase in PHASES[:3])
         summary.seconds["aggregate"] = max(0.0, time.perf_counter() - started - busy)
@@ -91,24 +90,45 @@ def _write_files(
         write_server(folder, server, address, save_model=f"model-{server}.npz", **common, **own)
 
 
-async def _serve(
-    folder: Path,
-    server: int,
-    ended: trio.Event,
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+def write_parties(
+    folder: Path, task: Task, addresses: Sequence[str], clients: Iterable[str], servers: Sequence[str] = SERVERS
 ) -> None:
-    """Run a server's process; started once it listens."""
-    command = ["parties", "serve", str(folder / f"{SERVERS[server]}.toml")]
+    """Make keys for everybody, `NAME.key`, and write what `write_deployment` does: a whole deployment in one folder."""
+    identities = [Identity.generate(name) for name in (*servers, *clients)]
+    for identity in identities:
+        identity.save(folder / f"{identity.name}.key")
+    publics = [identity.public for identity in identities]
+    write_deployment(folder, task, publics[:2], addresses, publics[2:])
+
+
+def write_server(folder: Path, number: int, address: str, name: str = "", **keys: Any) -> Path:
+    """Write a server's own file, `NAME.toml`; what else it says is given, and a key that is None is left out."""
+    name = name or SERVERS[number]
+    files = {"identity": f"{name}.key", "task": "task.toml", "clients": "clients.toml", "model": "model.npz"}
+    table = {"server": number, **files, "store": f"{name}.sqlite", "listen": address} | keys
+    path = folder / f"{name}.toml"
+    path.write_text(to_toml({key: value for key, value in table.items() if value is not None}), encoding="utf-8")
+    return path
+
+
+async def serve(
+    folder: Path,
+    name: str,
+    heard: Callable[[str], None],
+    *,
+    task_status: trio.TaskStatus[trio.Process] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a server's process to its end, and call `heard` with each line of its output; started once it listens."""
     listens = trio.Event()
 
-    def heard(line: str) -> None:
+    def told(line: str) -> None:
         if "listens at" in line and not listens.is_set():
             listens.set()
-            task_status.started()
+            task_status.started(child.process)
+        heard(line)
 
-    await _child(command, SERVERS[server], heard)
-    ended.set()
+    async with started(name, ["parties", "serve", str(folder / f"{name}.toml")], told) as child:
+        await child.hear()
 
 
 async def run_cluster(file: Path) -> None:

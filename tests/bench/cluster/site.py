@@ -32,7 +32,7 @@ from parties.cluster.partial_sum import ClusterSum, Pace
 from parties.cluster.worker_pool import WorkerPool
 from parties.commands.bench.machine import spent_by
 from parties.commands.bench.workload import PROOF_KEY, Case, client_of
-from parties.commands.demo.processes import write_cluster
+from parties.commands.demo.processes import write_cluster, write_parties, write_server
 from parties.compute import ComputeLane
 from parties.deployment.blobs import blobs_owner, open_blobs
 from parties.deployment.compute import cluster_of
@@ -43,7 +43,7 @@ from parties.server.round.retrieval import Asked
 from parties.server.store_layout import RequestKey, part_name, round_prefix
 from parties.settings.host_file import HostFile
 from parties.settings.task_file import Deployment
-from parties.settings.writing import free_addresses, write_parties, write_server
+from parties.settings.writing import free_addresses
 from parties.storage.blobs.blobs import Blobs
 
 QUERIES = 16

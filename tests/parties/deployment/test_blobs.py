@@ -6,12 +6,13 @@ import shutil
 import pytest
 
 from fsl_async.errors import MisuseError, StorageError
+from parties.commands.demo.processes import write_server
 from parties.deployment import blobs as blobs_module
 from parties.deployment.blobs import blobs_owner, open_blobs, read_options
 from parties.deployment.server import server_setup
 from parties.settings.party_file import ServerFile
 from parties.settings.task_file import Deployment
-from parties.settings.writing import to_toml, write_server
+from parties.settings.writing import to_toml
 from parties.storage.blobs.folder import FolderBlobs
 from parties.storage.blobs.memory import MemoryBlobs
 from parties.storage.blobs.objects import ObjectBlobs

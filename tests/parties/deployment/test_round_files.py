@@ -12,12 +12,12 @@ import trio
 from fsl_async import Adam, Dense, MisuseError, Ring, RoundFacts, Task
 from fsl_async.server.rules import describe_state
 from parties import Server, load_model, save_model, server_setup
+from parties.commands.demo.processes import write_parties, write_server
 from parties.deployment.backup import back_up
 from parties.deployment.round_files import prepare_files, write_files
 from parties.files.models import checkpoints, state_path
 from parties.schedule import Schedule
 from parties.settings.party_file import ServerFile
-from parties.settings.writing import write_parties, write_server
 from parties.testing.world import world
 
 MODULE = (

@@ -20,7 +20,7 @@ import trio
 
 from tests import ROOT
 
-from .site import SERVERS, Site, peak_memory
+from .site import SERVERS, Site
 
 Heard: TypeAlias = Callable[[dict[str, Any]], None]
 """Takes what a child tells, line by line."""
@@ -63,7 +63,6 @@ class Child:
                 cwd=ROOT,
             )
         self._watched = os.pidfd_open(self._process.pid)  # before anybody can reap it
-        self._spent_at_last = 0.0
 
     @property
     def pid(self) -> int:
@@ -86,7 +85,6 @@ class Child:
             await trio.lowlevel.wait_readable(self._watched)
         finally:
             self._process.kill()
-            self._spent_at_last = self.processor_seconds()  # not yet waited for, it has its entry in /proc still
             self._process.wait()
             os.close(self._watched)
         return self._process.returncode
@@ -104,17 +102,6 @@ class Child:
     def last_words(self, count: int = 15) -> str:
         """The last lines of its stderr."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
-
-    def peak_memory(self) -> int:
-        """The most bytes that it has had in memory so far; it must be running."""
-        return peak_memory(self.pid)
-
-    def processor_seconds(self) -> float:
-        """What it has had of the processors so far, on all its threads; in all, where it has ended."""
-        if self._process.returncode is not None:
-            return self._spent_at_last
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime, see proc(5)
 
     async def _hear(self) -> None:
         assert self._process.stdout is not None

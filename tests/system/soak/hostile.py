@@ -26,6 +26,7 @@ from rich.table import Table
 
 from fsl_async import Dense, Ring, Sparse, Task
 from parties import connect
+from parties.commands.bench.machine import memory_of, spent_by
 
 from .children import Child, python_module, start_servers
 from .hostile_process import attacker_name, keys_needed
@@ -81,7 +82,7 @@ class Hostile:
                 with self._using_processor([*servers, attack]):
                     await self._phase("under attack", runs, progress)
                 attacking.cancel_scope.cancel()
-            self.memory = [server.peak_memory() for server in servers]
+            self.memory = [memory_of(server.pid)[1] for server in servers]
             await trio.sleep(SETTLING_SECONDS)
             await self._phase("alone again", runs, progress)
             nursery.cancel_scope.cancel()
@@ -100,11 +101,11 @@ class Hostile:
 
     @contextmanager
     def _using_processor(self, children: list[Child]) -> Iterator[None]:
-        started, before = time.monotonic(), [child.processor_seconds() for child in children]
+        started, before = time.monotonic(), [spent_by(child.pid).total for child in children]
         yield
         took = time.monotonic() - started
         for child, used in zip(children, before, strict=True):
-            self.processor[child.name] = (child.processor_seconds() - used) / took
+            self.processor[child.name] = (spent_by(child.pid).total - used) / took
 
     async def _until_standing(self, progress: Callable[[str], None]) -> None:
         expected = 0.95 * (self.idle + self.trickling)

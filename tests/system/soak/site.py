@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fsl_async import Task
-from parties.settings.writing import SERVERS
+from parties.commands.demo.processes import SERVERS
 from tests.support.town import deploy
 
 UNIT = 2.0**-8
@@ -79,9 +79,3 @@ def lay_out(folder: Path, task: Task, clients: Sequence[str], rng: np.random.Gen
 def say(**told: Any) -> None:
     """As a child, tell the parent something; it has it even if this process is killed the moment after."""
     print(json.dumps(told), flush=True)
-
-
-def peak_memory(process: int | str = "self") -> int:
-    """The most bytes that a process has had in memory so far (VmHWM); one that has ended tells no more."""
-    status = Path(f"/proc/{process}/status").read_text()
-    return 1024 * int(status.split("VmHWM:")[1].split()[0])
