@@ -1,8 +1,9 @@
 """Deployments in one folder: the files of all parties, and both servers in this loop or in a thread of their own."""
 
 import threading
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from parties.files.models import save_model
 from parties.outcome import Model, RoundOutcome
 from parties.server.server import Server
 from parties.settings.writing import free_addresses, to_toml
+from tests.support.serving import ENDS_WITHIN
 from tests.support.shop import TASK, Basket, finish_round, model
 
 NAMES = ("anna", "ben", "carol")
@@ -62,10 +64,10 @@ def deploy(
 
 
 @asynccontextmanager
-async def servers_of(*files: Path) -> AsyncIterator[list[Server]]:
-    """The servers of these files, as they run until the block ends."""
+async def servers_of(*files: Path, **changes: Any) -> AsyncIterator[list[Server]]:
+    """The servers of these files, as they run until the block ends, with some fields of their setups changed."""
     setups = [await server_setup(file) for file in files]
-    servers = [Server(setup) for setup in setups]
+    servers = [Server(replace(setup, **changes)) for setup in setups]
     try:
         async with trio.open_nursery() as nursery:
             for server in servers:
@@ -76,6 +78,13 @@ async def servers_of(*files: Path) -> AsyncIterator[list[Server]]:
         for setup in setups:
             await setup.store.aclose()
             await setup.bulk.aclose()
+
+
+async def happens(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so that nobody tells."""
+    with trio.fail_after(ENDS_WITHIN):
+        while not is_so():  # noqa: ASYNC110 - nobody tells
+            await trio.sleep(0.01)
 
 
 async def take_part(folder: Path, *names: str) -> None:

@@ -7,7 +7,6 @@ import re
 import resource
 import shutil
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
@@ -22,7 +21,6 @@ import trio
 from parties.commands.preflight import Finding, Verdict, bulk, compute, host, others, preflight
 from parties.commands.report import ExitCode
 from parties.deployment import process_memory
-from parties.deployment.server import server_setup
 from parties.events import ConnectionFailed
 from parties.files import disk
 from parties.files.models import save_model
@@ -36,7 +34,7 @@ from parties.settings.task_file import Deployment
 from parties.settings.writing import free_addresses, to_toml, write_deployment
 from tests.support.object_store import options, s3
 from tests.support.shop import TASK, model
-from tests.support.town import servers_of
+from tests.support.town import happens, servers_of
 
 __all__ = ["s3"]
 
@@ -613,17 +611,11 @@ async def test_a_models_numbers_are_compared_with_the_ring(folder, items, ring, 
 
 async def test_looking_is_no_trouble_of_the_server_that_is_looked_at(folder):
     """Whoever starts second finds the first one's page clean."""
-    setup = await server_setup(folder / "S0" / "party.toml")
     heard = []
-    async with trio.open_nursery() as nursery:
-        await nursery.start(Server(replace(setup, observe=heard.append)).run)
+    async with servers_of(folder / "S0" / "party.toml", observe=heard.append):
         findings = await found(folder / "S1")
         assert findings["other server"].verdict is GOOD
-        with trio.fail_after(10):
-            while not any(isinstance(happening, ConnectionFailed) for happening in heard):  # noqa: ASYNC110
-                await trio.sleep(0.01)
-        nursery.cancel_scope.cancel()
-    await setup.store.aclose()
+        await happens(lambda: any(isinstance(happening, ConnectionFailed) for happening in heard))
     (failed,) = [happening for happening in heard if isinstance(happening, ConnectionFailed)]
     assert failed.kind == "LookedOnlyError"
     assert problem_of(failed) is None

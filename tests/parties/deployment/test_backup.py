@@ -23,14 +23,11 @@ from parties.server.server import Server
 from parties.storage.sqlite_store import SqliteStore
 from parties.storage.store import DiskFullError
 from tests.support.shop import Basket, assert_equal, model_after
-from tests.support.town import deploy, servers_of, take_part
+from tests.support.town import deploy, happens, servers_of, take_part
 
 NAMES = ("anna", "ben")
 RESTED = ("--has-run", "no")
 """What only a person knows where there is no mark."""
-
-WAITS = 60
-"""Seconds for a round of real servers."""
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +80,7 @@ def running(folder: Path) -> AbstractAsyncContextManager[list[Server]]:
 
 async def settled(servers: list[Server], rounds: int) -> None:
     """Wait until both have kept that so many rounds are done; clients hear of it a moment before."""
-    with trio.fail_after(WAITS):
-        while [server.status().rounds_done for server in servers] != [rounds, rounds]:  # noqa: ASYNC110 - two servers
-            await trio.sleep(0.01)
+    await happens(lambda: [server.status().rounds_done for server in servers] == [rounds, rounds])
 
 
 def test_a_server_goes_on_from_a_copy_that_was_made_while_it_ran(folder, run):
@@ -325,9 +320,7 @@ def test_without_its_mark_a_restored_server_gives_up_the_round_that_was_on(folde
 
     async def goes_on() -> None:
         async with running(folder) as servers:
-            with trio.fail_after(20):
-                while [server.status().rounds_aborted for server in servers] != [1, 1]:  # noqa: ASYNC110 - two servers
-                    await trio.sleep(0.01)
+            await happens(lambda: [server.status().rounds_aborted for server in servers] == [1, 1])
             past = (await servers[0].past_rounds())[0].report
             assert past.explanation.startswith("S0 gave up: its store was made of a copy")
             await take_part(folder, *NAMES)
@@ -348,18 +341,12 @@ def test_without_its_mark_a_restored_server_gives_up_the_round_that_it_was_tossi
     """With its half of the toss a malicious peer could open that round as the same one again."""
 
     async def half_a_toss() -> None:
-        setup = await server_setup(folder / "S0.toml")
-        async with trio.open_nursery() as nursery:
-            await nursery.start(Server(setup).run)
-            nursery.cancel_scope.cancel()
-        await setup.store.aclose()
-        await setup.bulk.aclose()
+        async with servers_of(folder / "S0.toml"):
+            pass
 
     async def goes_on() -> None:
         async with running(folder) as servers:
-            with trio.fail_after(20):
-                while [server.status().rounds_aborted for server in servers] != [1, 1]:  # noqa: ASYNC110 - likewise
-                    await trio.sleep(0.01)
+            await happens(lambda: [server.status().rounds_aborted for server in servers] == [1, 1])
             await take_part(folder, *NAMES)
             await settled(servers, 1)
 

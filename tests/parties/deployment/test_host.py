@@ -30,7 +30,7 @@ from parties.storage.store import StoreLostError
 from tests.parties.deployment.test_process import serve  # noqa: F401 - a fixture
 from tests.support.serving import ENDS_WITHIN
 from tests.support.shop import Basket, model_after
-from tests.support.town import deploy
+from tests.support.town import deploy, happens
 
 NAMES = ("anna", "ben", "cleo")
 TABLE = """
@@ -86,8 +86,7 @@ async def hosts(folder: Path, *servers: int) -> AsyncIterator[list[ServerProcess
             nursery.start_soon(host.run, told)
             with trio.fail_after(ENDS_WITHIN):
                 await opened.wait()
-                while "starting" in [task.standing().state for task in host.tasks()]:  # noqa: ASYNC110
-                    await trio.sleep(0.01)
+            await happens(lambda host=host: "starting" not in [task.standing().state for task in host.tasks()])
         yield found
         nursery.cancel_scope.cancel()
 
@@ -97,9 +96,7 @@ def state(host: ServerProcess, name: str) -> TaskState:
 
 
 async def until(host: ServerProcess, name: str, wanted: TaskState) -> None:
-    with trio.fail_after(ENDS_WITHIN):
-        while state(host, name) != wanted:  # noqa: ASYNC110 - what an operator does
-            await trio.sleep(0.01)
+    await happens(lambda: state(host, name) == wanted)
 
 
 @asynccontextmanager
@@ -130,10 +127,8 @@ async def round_of(folder: Path, task: str, *names: str) -> None:
 async def expect(folder: Path, task: str, *names: str) -> None:
     """Both servers write the same exact model, of these clients' baskets."""
     now = model_after(names)
-    with trio.fail_after(ENDS_WITHIN):
-        for server in (0, 1):
-            while not _is(folder / task / f"now-{server}.npz", now):  # noqa: ASYNC110 - a file
-                await trio.sleep(0.05)
+    for server in (0, 1):
+        await happens(lambda server=server: _is(folder / task / f"now-{server}.npz", now))
 
 
 def _is(path: Path, wanted: dict[str, np.ndarray]) -> bool:
@@ -152,9 +147,7 @@ async def test_a_task_is_drained_and_started_while_the_other_s_round_runs(folder
     async with hosts(folder) as (s0, s1):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(take_part, folder, "shop", "anna")  # its round is open from here on
-            with trio.fail_after(ENDS_WITHIN):
-                while not s0.tasks()[1].status().peer_release:  # noqa: ASYNC110 - until the servers have met
-                    await trio.sleep(0.01)
+            await happens(lambda: bool(s0.tasks()[1].status().peer_release))
             for host in (s0, s1):
                 await host.drain("town")
                 await until(host, "town", "drained")
@@ -163,9 +156,7 @@ async def test_a_task_is_drained_and_started_while_the_other_s_round_runs(folder
                 with pytest.raises(MisuseError, match="task 'shop' is running; only one that has ended can be"):
                     await host.start("shop")
                 if host is s0:
-                    with trio.fail_after(ENDS_WITHIN):
-                        while "S0 stops as planned, since 2" not in s1.tasks()[1].status().waiting_for:  # noqa: ASYNC110
-                            await trio.sleep(0.01)
+                    await happens(lambda: "S0 stops as planned, since 2" in s1.tasks()[1].status().waiting_for)
                     assert not s1.tasks()[1].status().peer_connected
             nursery.start_soon(take_part, folder, "shop", "ben")
         await expect(folder, "shop", "anna", "ben")
@@ -188,9 +179,7 @@ async def test_tasks_are_added_changed_and_removed_with_the_file(folder):
             await until(host, "city", "running")
         await round_of(folder, "city", "anna", "cleo")
         await expect(folder, "city", "anna", "cleo")
-        with trio.fail_after(ENDS_WITHIN):
-            while len(s0.tasks()) > 2 or len(s1.tasks()) > 2:  # noqa: ASYNC110 - what an operator does
-                await trio.sleep(0.01)
+        await happens(lambda: len(s0.tasks()) == len(s1.tasks()) == 2)
         assert [task.name for task in s0.tasks()] == ["shop", "city"]
         (trouble,) = s0.tasks()[0].observer.problems.latest()
         assert (
@@ -209,9 +198,7 @@ async def test_a_task_that_comes_back_while_it_is_drained_is_taken_up_later(fold
         assert [task.name for task in s0.tasks()] == ["shop", "town"]
         town = s0.tasks()[1]
         assert "still being drained" in town.observer.problems.latest()[0].explanation
-        with trio.fail_after(ENDS_WITHIN):
-            while len(s0.tasks()) > 1:  # noqa: ASYNC110 - what an operator does
-                await trio.sleep(0.01)
+        await happens(lambda: len(s0.tasks()) == 1)
         s0.reload()
         await until(s0, "town", "running")
         assert s0.tasks()[1] is not town
@@ -356,9 +343,7 @@ async def test_a_task_whose_drain_ends_with_its_round_has_written_the_model(fold
         for name in ("anna", "ben"):  # a server that ends at once tells nobody of the outcome
             nursery.start_soon(submit, folder, "shop", name)
         for host in running:
-            with trio.fail_after(ENDS_WITHIN):
-                while hosted(host, "shop").status().rounds_done < 1:  # noqa: ASYNC110 - what an operator does
-                    await trio.sleep(0.01)
+            await happens(lambda host=host: hosted(host, "shop").status().rounds_done >= 1)
             await until(host, "shop", "drained")
         await expect(folder, "shop", "anna", "ben")
         nursery.cancel_scope.cancel()

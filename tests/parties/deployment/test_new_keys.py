@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +11,10 @@ import trio
 from parties import connect
 from parties.commands.doctor import doctor
 from parties.commands.report import ExitCode
-from parties.deployment.server import server_setup
 from parties.errors import BeganAnewError
 from parties.events import ServerEvent, Warned
 from parties.files.models import save_model
 from parties.outcome import Model
-from parties.server.server import Server
 from tests.support.shop import Basket, model, plain_sum
 from tests.support.town import deploy, servers_of
 from transport import WrongServerKeyError
@@ -52,16 +49,8 @@ async def first_warning(folder: Path, *files: str) -> str:
         if isinstance(event, Warned):
             said.send_nowait(event.explanation)
 
-    setups = [await server_setup(folder / file) for file in files]
-    async with trio.open_nursery() as nursery:
-        for setup in setups:
-            await nursery.start(Server(replace(setup, observe=observe)).run)
-        first = await hears.receive()
-        nursery.cancel_scope.cancel()
-    for setup in setups:
-        await setup.store.aclose()
-        await setup.bulk.aclose()
-    return first
+    async with servers_of(*(folder / file for file in files), observe=observe):
+        return await hears.receive()
 
 
 REFUSED = (
