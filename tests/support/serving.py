@@ -70,7 +70,8 @@ class Process:
     def words(self, begin: int | None = None) -> str:
         """What it has said so far."""
         begin = self._begin if begin is None else begin
-        return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size - begin, begin).decode()
+        size = os.fstat(self._log.fileno()).st_size - begin
+        return os.pread(self._log.fileno(), size, begin).decode(errors="replace")
 
     def says(self, pattern: str) -> str:
         """Wait for a line that matches, behind the one that was waited for last."""

@@ -63,10 +63,10 @@ class Basket:
     def __post_init__(self) -> None:
         draw, self.update = np.random.default_rng(list(self.name.encode())), {}
         for block in self.task.blocks:
-            rows = None
+            rows, shape = None, block.shape
             if isinstance(block, Sparse):
                 rows = draw.choice(block.rows, size=int(draw.integers(1, block.select + 1)), replace=False)
-            shape = (block.size,) if isinstance(block, Dense) else (len(rows), block.width)
+                shape = (len(rows), block.width)
             values = draw.integers(-(2**20), 2**20, size=shape) / 2**16
             self.update[block.name] = values if rows is None else (rows, values)
 

@@ -3,14 +3,9 @@
 Real processes over TCP, ended by SIGKILL at each point where what a client keeps, or what a server has, is another.
 """
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,8 +16,8 @@ from fsl_async.errors import ChannelError, FslError, PeerViolationError
 from parties.commands import submitting
 from parties.commands.report import ExitCode, Report
 from parties.errors import OutcomeUnknownError, RoundClosedError, StillInDoubtError, SumRefusedError
-from tests import ROOT
 from tests.support.cases import often
+from tests.support.serving import Ended, processes
 from tests.support.shop import ROWS, WIDTH, Basket, assert_exact, model
 from tests.support.town import Town
 
@@ -108,15 +103,11 @@ def town(tmp_path) -> Iterator[Town]:
         yield town
 
 
-def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-
-
-def submission(*more: str) -> tuple[str, ...]:
-    return ("submit", "task.toml", "--identity", "anna.key", "--update", "anna.npz", *more, "--format", "json")
+def submission(town: Town, point: str, *more: str) -> Ended:
+    """Anna's command in a process that ends, or is late, at a point."""
+    words = (point, "submit", "task.toml", "--identity", "anna.key", "--update", "anna.npz", *more)
+    with processes() as start:
+        return start(town.folder, *words, program=("-c", textwrap.dedent(KILLED))).ended()
 
 
 @pytest.fixture
@@ -133,8 +124,8 @@ def submit(command) -> Callable[..., tuple[int, dict[str, Any], str]]:
 
 
 def kill(town: Town, point: str) -> None:
-    done = python(town.folder, "-c", textwrap.dedent(KILLED), point, *submission())
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    ended = submission(town, point)
+    assert ended.code == -signal.SIGKILL, ended.words
 
 
 def others(town: Town, *names: str) -> None:
@@ -216,10 +207,9 @@ def test_resume_and_outcome_tell_what_submit_could_not(town, command):
 
 def test_a_command_whose_time_is_over_says_that_its_update_may_count(town, submit):
     """Its 600 seconds end once both servers have the update, however long that took."""
-    words = ("its time is over while it waits for the outcome", *submission("--wait", "--timeout", "600"))
-    done = python(town.folder, "-c", textwrap.dedent(KILLED), *words)
-    told = json.loads(done.stdout)
-    assert (done.returncode, told["error"]["kind"]) == (ExitCode.SENT, "TookTooLongError"), done.stderr
+    point = "its time is over while it waits for the outcome"
+    code, told, words = submission(town, point, "--wait", "--timeout", "600")
+    assert (code, told["error"]["kind"]) == (ExitCode.SENT, "TookTooLongError"), words
     assert "may be counted" in told["error"]["message"]
     others(town, "ben")
     town.finish_round()
