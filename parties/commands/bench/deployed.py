@@ -120,16 +120,9 @@ def lay_out(folder: Path, deployed: Deployed) -> None:
     # All clients come from one address, and at once.
     limits = {"handshakes_per_second": 1e6, "burst": many, "half_open": many, "idle_seconds": 3_600.0}
     rounds = {"clients": deployed.clients, "wind_up": 0.0}
+    common: dict[str, Any] = {"threads": deployed.threads, "limits": limits, "rounds": rounds}
     for server, address in enumerate(addresses):
-        write_server(
-            folder,
-            server,
-            address,
-            save_model=f"{SERVERS[server]}.npz",
-            threads=deployed.threads,
-            limits=limits,
-            rounds=rounds,
-        )
+        write_server(folder, server, address, save_model=f"{SERVERS[server]}.npz", **common)
 
 
 def _start(task: Task) -> dict[str, Any]:
