@@ -38,7 +38,6 @@ SECRETS = {
 
 PUBLIC = {
     ("fsl_async.costs.scaling", "Load", "shares"),
-    ("parties.client.inbox", "Retrieve", "dense"),
     ("parties.server.clients.deposits", "Deposit", "dense"),
     ("parties.server.round.services", "RoundServices", "randomness"),
     ("parties.testing.trials.scenario", "Trial", "seed"),

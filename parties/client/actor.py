@@ -15,7 +15,7 @@ the client has ended. Nobody waits for an actor that has ended or is being close
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, assert_never
@@ -24,21 +24,22 @@ import numpy as np
 import numpy.typing as npt
 import trio
 
+from fsl_async.client.upload import SparseUpdate
 from fsl_async.config import RoundConfig
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.protocols import client as protocol
 from fsl_async.protocols.entry import Inside, RoundGone
 from fsl_async.protocols.ssa.client import Ready
+from fsl_async.ring import Elements
 from fsl_async.task import ProtocolName, Sparse
-from parties.client import inbox
 from parties.client.arguments import refuse_fractions
 from parties.client.downloads import Downloads, RowsByName, Unions
 from parties.client.entering import ANY, RETRIEVING, SUBMITTING, UNITING, Announcements, RoundEntry
-from parties.client.inbox import Asking, Call, ResultT, RowsByBlock
+from parties.client.inbox import Call, ResultT
 from parties.client.outcomes import Outcomes, check_budget
 from parties.client.participation import Participation
 from parties.client.requests import Requests
-from parties.client.retrieval import Retriever
+from parties.client.retrieval import Retriever, Wanted
 from parties.client.setup import ClientSetup
 from parties.client.state import ClientState, Pending
 from parties.client.submission import fresh_marks, is_nothing, update_mark
@@ -83,6 +84,7 @@ class Actor:
         participation: where the client is.
         requests: the connections to both servers.
         submitter: makes and delivers its submissions.
+        outcomes: how their rounds ended.
         deferred: by sparse block, the rows of the last retrieval that found no place.
     """
 
@@ -95,18 +97,18 @@ class Actor:
         self._unions = unions = Unions(setup, requests)
         self._downloads = downloads = Downloads(setup, requests, unions)
         self._planter = TreeMaker(setup.lane, setup.randomness)
-        self._outcomes = Outcomes(setup, requests, here)
-        self._entry = RoundEntry(setup.task, here, Announcements(setup, requests), unions, self._outcomes)
+        self.outcomes = Outcomes(setup, requests, here)
+        self._entry = RoundEntry(setup.task, here, Announcements(setup, requests), unions, self.outcomes)
         self._retriever = Retriever(setup, requests, here, unions, downloads, self._planter)
-        self.submitter = Submitter(setup, requests, here, unions, self._planter, self._outcomes)
+        self.submitter = Submitter(setup, requests, here, unions, self._planter, self.outcomes)
         self._state: _State = _NOT_CONNECTED
         self._over = trio.Event()  # of the last `run`
         self._over.set()
 
     # ---- for callers
 
-    def post(self, request: Asking[ResultT]) -> Call[ResultT]:
-        """Put a request into the inbox.
+    def post(self, work: Callable[[], Awaitable[ResultT]]) -> Call[ResultT]:
+        """Put a request into the inbox: what carries it out, one of the calls below.
 
         Raises:
             MisuseError: the client is not connected, or was closed.
@@ -116,7 +118,7 @@ class Actor:
             case _Closed():
                 raise self._refusal()
             case _Alive(calls=calls):
-                call = Call(request)
+                call = Call(work)
                 calls.send_nowait(call)
                 return call
             case _:
@@ -161,7 +163,7 @@ class Actor:
     async def _serve(self, calls: trio.MemoryReceiveChannel[Call[Any]]) -> None:
         async for call in calls:
             try:
-                await call.carry_out(self._take)
+                await call.carry_out()
             except trio.Cancelled:
                 raise
             except BaseException as error:  # a lost store, an interrupt, or a defect: its caller has it
@@ -186,44 +188,21 @@ class Actor:
 
     # ---- the calls, one at a time
 
-    async def _take(self, request: inbox.Request) -> Any:
-        match request:
-            case inbox.Retrieve():
-                return await self._retrieve_in_round(request)
-            case inbox.Submit():
-                return await self._submit(request)
-            case inbox.Abstain():
-                return await self._abstain()
-            case inbox.Unite(rows=rows, wait=wait):
-                async with self._in_round(UNITING, wait=wait) as config:
-                    return await self._unite(config, rows)
-            case inbox.Union(wait=wait):
-                return await self._union(wait=wait)
-            case inbox.Resume():
-                return await self._resume()
-            case inbox.AskOutcome():
-                return await self._outcomes.learn()
-            case inbox.MarkReported():
-                await self.participation.mark_reported()
-            case inbox.ForgetSession():
-                self.participation.forget_session()
-            case inbox.ForgetRounds():
-                await self.participation.forget_rounds()
-                self._unions.forget()
-            case _:
-                assert_never(request)
-        return None
-
-    async def _retrieve_in_round(self, request: inbox.Retrieve) -> Retrieved:
+    async def retrieve(self, wanted: Wanted, whole: Sequence[str], *, wait: bool) -> Retrieved:
         """Retrieve in the open round, and in the next one if it turns out that the one entered before has closed.
 
         Where nothing is ever submitted, also in the next one if this one closes meanwhile.
+
+        Args:
+            wanted: rows of sparse blocks, by index.
+            whole: blocks, by name.
+            wait: see `RoundEntry.enter`.
         """
         before, tried = self.participation.number, -1
         while True:
             try:
-                async with self._in_round(RETRIEVING, wait=request.wait) as config:
-                    return await self._retrieve(config, request.rows, request.whole)
+                async with self._in_round(RETRIEVING, wait=wait) as config:
+                    return await self._retrieve(config, wanted, whole)
             except RoundClosedError:
                 last = self.participation.last_round
                 if last is None or last.number <= tried:
@@ -232,7 +211,7 @@ class Actor:
                     raise
                 tried = last.number
 
-    async def _retrieve(self, config: RoundConfig, wanted: RowsByBlock, whole: Sequence[str]) -> Retrieved:
+    async def _retrieve(self, config: RoundConfig, wanted: Wanted, whole: Sequence[str]) -> Retrieved:
         arrays = Retrieved()
         if wanted:
             arrays = await self._retriever.retrieve(config, wanted)
@@ -243,32 +222,46 @@ class Actor:
             self.participation.have_all_rows()
         return arrays
 
-    async def _submit(self, request: inbox.Submit) -> SubmissionReceipt:
+    async def submit(
+        self,
+        sparse: Mapping[int, SparseUpdate],
+        dense: Mapping[int, Elements],
+        *,
+        wait: bool,
+        again: bool,
+        late: bool,
+    ) -> SubmissionReceipt:
         """Submit in the open round; what may be late, in the next one where it is signed that it counts in none."""
-        sparse, dense, tried = request.sparse, request.dense, -1
+        tried = -1
         mark = update_mark(self.setup.identity, "ssa", sparse, dense)
         doubt = self.participation.doubts.get(mark, 0)
-        if doubt and not request.again and not is_nothing(sparse, dense):
+        if doubt and not again and not is_nothing(sparse, dense):
             raise StillInDoubtError(doubt)
         while True:
             if not isinstance(self.participation.submission, Pending):  # one that is may be given back
                 check_budget(self.setup.task, self.participation.charged)
             try:
-                async with self._in_round(SUBMITTING, wait=request.wait) as config:
+                async with self._in_round(SUBMITTING, wait=wait) as config:
                     refuse_fractions(config, sparse, dense)
                     return await self.submitter.submit(config, sparse, dense, mark)
             except RoundClosedError:
                 last = self.participation.last_round
-                if not request.late or last is None or last.number <= tried:
+                if not late or last is None or last.number <= tried:
                     raise
                 tried = last.number
 
-    async def _unite(self, config: RoundConfig, wanted: RowsByBlock) -> SubmissionReceipt:
+    async def unite(self, rows: Wanted, *, wait: bool) -> SubmissionReceipt:
+        """Have rows be in the union that the open round finds."""
+        async with self._in_round(UNITING, wait=wait) as config:
+            return await self._unite(config, rows)
+
+    async def _unite(self, config: RoundConfig, wanted: Wanted) -> SubmissionReceipt:
         draw = self.setup.randomness
         marks = {index: (chosen, fresh_marks(len(chosen), draw)) for index, chosen in wanted.items()}
         return await self.submitter.submit(config, marks, {}, mark_of_rows(self.setup, wanted))
 
-    async def _abstain(self) -> bool:
+    async def abstain(self) -> bool:
+        """Submit zeros, if the round that the client is in has nothing of it yet; whether it had not."""
         match self.participation.round:
             case protocol.ClientRound(entry=Inside(config=config), ssa=Ready()):
                 with suppress(RoundClosedError):  # nobody misses it there any more
@@ -280,7 +273,8 @@ class Actor:
                 return True
         return False
 
-    async def _union(self, *, wait: bool) -> RowsByName:
+    async def union(self, *, wait: bool) -> RowsByName:
+        """The union that is known, or can be learnt now."""
         here = self.participation.round.entry
         if isinstance(here, Inside) and here.config.union:
             with suppress(RoundClosedError):  # restarted since, and its round is over: the next one tells
@@ -293,12 +287,22 @@ class Actor:
             raise NoUnionError(config.number)
         return found
 
-    async def _resume(self) -> SubmissionReceipt:
+    async def resume(self) -> SubmissionReceipt:
+        """Finish the pending submission."""
         match self.participation.submission:
             case Pending(draft=draft):
                 return await self.submitter.deliver(draft)
             case _:
                 raise MisuseError("no submission is pending: there is nothing to resume")
+
+    async def forget_session(self) -> None:
+        """Have new trees with the next retrieval or submission."""
+        self.participation.forget_session()
+
+    async def forget_rounds(self) -> None:
+        """The servers have begun anew."""
+        await self.participation.forget_rounds()
+        self._unions.forget()
 
     @asynccontextmanager
     async def _in_round(self, wanted: Set[ProtocolName], *, wait: bool) -> AsyncIterator[RoundConfig]:
@@ -317,7 +321,7 @@ class Actor:
             raise
 
 
-def mark_of_rows(setup: ClientSetup, rows: RowsByBlock) -> bytes:
+def mark_of_rows(setup: ClientSetup, rows: Wanted) -> bytes:
     """A digest by which this client alone recognises the rows that it has submitted to a union."""
     chosen = {index: (array, array) for index, array in rows.items()}
     return update_mark(setup.identity, "psu", chosen, {})

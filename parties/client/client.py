@@ -4,7 +4,7 @@ The calls below are the whole interface; the order in which a round allows them 
 same code runs in memory (`parties.simulate`) and over TCP (`parties.connect`). A client is an actor: its calls are
 posted to the inbox of the task `Client.run`, which carries them out. Each concern has a module of its own:
 
-    inbox           what can be asked for, and how a caller waits for it; actor: the task that does it
+    inbox           how a caller waits for what it asks for; actor: what can be asked for, and the task that does it
     participation   which round, session and submission the client is in; state: how that is stored
     entering        entering a round: what servers announce, and whether it is believed
     retrieval       private retrievals; downloads: what is fetched openly, and which rows a round works on
@@ -17,8 +17,9 @@ before the first of them is sent, and the same in every repeat; a server's state
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -30,11 +31,10 @@ from fsl_async.client.planting import rows_by_block
 from fsl_async.errors import MisuseError, sole_error
 from fsl_async.protocols import client as protocol
 from fsl_async.task import ProtocolName
-from parties.client import inbox
 from parties.client.abstaining import taking_part
 from parties.client.actor import Actor, mark_of_rows
 from parties.client.arguments import Rows, check_late, encoded_updates, wanted_rows
-from parties.client.inbox import Asking, ResultT
+from parties.client.inbox import ResultT
 from parties.client.outcomes import privacy_spent
 from parties.client.setup import ClientSetup
 from parties.client.state import Pending
@@ -218,7 +218,7 @@ class Client:
         """
         self._refuse("psu", "the rounds of this task only find a union: call `unite`, `outcome` and `union`")
         wanted, whole = wanted_rows(self.task, rows)
-        return await self._ask(inbox.Retrieve(wanted, whole, wait))
+        return await self._ask(partial(self._actor.retrieve, wanted, whole, wait=wait))
 
     async def submit(
         self,
@@ -277,7 +277,9 @@ class Client:
         self._refuse_without_updates()
         check_late(self.task, late)
         sparse, dense = encoded_updates(self.task, updates)
-        return await self._ask(inbox.Submit(sparse, dense, wait, again, late is not None))
+        return await self._ask(
+            partial(self._actor.submit, sparse, dense, wait=wait, again=again, late=late is not None)
+        )
 
     def taking_part(self) -> AbstractAsyncContextManager[None]:
         """Take part in a round whatever happens: where its block submits nothing, zeros are submitted.
@@ -307,7 +309,7 @@ class Client:
         Raises:
             FslError: as for `submit`.
         """
-        return await self._ask(inbox.Abstain())
+        return await self._ask(self._actor.abstain)
 
     async def unite(self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False) -> SubmissionReceipt:
         """Take part in finding the union of all clients' rows, in a task with `alignment="union"` or `protocol="psu"`.
@@ -329,7 +331,7 @@ class Client:
             FslError: as for `submit`.
         """
         self._refuse_without_unions()
-        return await self._ask(inbox.Unite(rows_by_block(self.task, rows), wait))
+        return await self._ask(partial(self._actor.unite, rows_by_block(self.task, rows), wait=wait))
 
     async def union(self, *, wait: bool = False) -> dict[str, npt.NDArray[np.uint32]]:
         """The union on which the round that this client is in is aligned, else the last one that was found.
@@ -357,7 +359,7 @@ class Client:
             FslError: otherwise as for `retrieve`.
         """
         self._refuse_without_unions()
-        return await self._ask(inbox.Union(wait))
+        return await self._ask(partial(self._actor.union, wait=wait))
 
     async def resume(self) -> SubmissionReceipt:
         """Finish the pending submission: send its bytes, as they were, to each server that owes its receipt.
@@ -370,7 +372,7 @@ class Client:
             RoundClosedError: its round has ended without it, as both servers have signed; it counts nowhere.
             FslError: as for `submit`.
         """
-        return await self._ask(inbox.Resume())
+        return await self._ask(self._actor.resume)
 
     async def outcome(self) -> ClientOutcome:
         """Wait until the round of the last submission has ended, and tell whether it was counted.
@@ -383,7 +385,7 @@ class Client:
             PeerViolationError: the servers tell different outcomes, or a signature is wrong.
             ChannelError: a connection was lost, and patience is over.
         """
-        return await self._ask(inbox.AskOutcome())
+        return await self._ask(self._actor.outcomes.learn)
 
     @property
     def unreported(self) -> LastSubmission | None:
@@ -404,21 +406,21 @@ class Client:
 
     async def mark_reported(self) -> None:
         """Note that the caller knows what became of the last submission; see `unreported`."""
-        await self._ask(inbox.MarkReported())
+        await self._ask(self._actor.participation.mark_reported)
 
     note_told = mark_reported
     """The earlier name of `mark_reported`."""
 
     def forget_session(self) -> None:
         """Begin anew: the next retrieval or submission brings new trees, and may select other rows."""
-        self._actor.post(inbox.ForgetSession())
+        self._actor.post(self._actor.forget_session)
 
     async def forget_rounds(self) -> None:
         """Forget every round, session and submission, a pending one among them: the servers have begun anew.
 
         What has been submitted may be in a sum that a server knows: do not submit the same values again.
         """
-        await self._ask(inbox.ForgetRounds())
+        await self._ask(self._actor.forget_rounds)
 
     def _refuse(self, protocol: ProtocolName, why: str) -> None:
         if self.task.protocol == protocol:
@@ -434,5 +436,5 @@ class Client:
                 'the rounds of this task find no union; those of a task with alignment="union" or protocol="psu" do'
             )
 
-    async def _ask(self, request: Asking[ResultT]) -> ResultT:
-        return await self._actor.post(request).result()
+    async def _ask(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        return await self._actor.post(work).result()

@@ -7,96 +7,16 @@ that ends, so nobody waits for ever.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar, assert_never
 
-import numpy as np
-import numpy.typing as npt
 import trio
 
-from fsl_async.client.upload import SparseUpdate
 from fsl_async.errors import FslError
-from fsl_async.ring import Elements
-from parties.outcome import ClientOutcome, Retrieved, SubmissionReceipt
 from parties.storage.store import StoreLostError
 
 ResultT = TypeVar("ResultT")
-RowsByBlock: TypeAlias = Mapping[int, npt.NDArray[np.uint32]]
-
-
-class Asking(Generic[ResultT]):
-    """What a caller asks for, checked whole; its parameter is what the caller gets."""
-
-
-@dataclass(frozen=True)
-class Retrieve(Asking[Retrieved]):
-    """Rows of sparse blocks by index, and whole blocks by name."""
-
-    rows: RowsByBlock = field(repr=False)
-    whole: Sequence[str]
-    wait: bool
-
-
-@dataclass(frozen=True)
-class Submit(Asking[SubmissionReceipt]):
-    """Encoded updates, by the index of their block."""
-
-    sparse: Mapping[int, SparseUpdate] = field(repr=False)
-    dense: Mapping[int, Elements] = field(repr=False)
-    wait: bool
-    again: bool = False
-    late: bool = False
-
-
-@dataclass(frozen=True)
-class Abstain(Asking[bool]):
-    """Zeros, if the round that the client is in has nothing of it yet."""
-
-
-@dataclass(frozen=True)
-class Unite(Asking[SubmissionReceipt]):
-    """Rows to be in the union, by the index of their block."""
-
-    rows: RowsByBlock = field(repr=False)
-    wait: bool
-
-
-@dataclass(frozen=True)
-class Union(Asking[dict[str, npt.NDArray[np.uint32]]]):
-    """The union that is known, or can be learnt now."""
-
-    wait: bool
-
-
-@dataclass(frozen=True)
-class Resume(Asking[SubmissionReceipt]):
-    """The pending submission is to be finished."""
-
-
-@dataclass(frozen=True)
-class AskOutcome(Asking[ClientOutcome]):
-    """How the round of the last submission has ended."""
-
-
-@dataclass(frozen=True)
-class MarkReported(Asking[None]):
-    """The caller knows what became of the last submission."""
-
-
-@dataclass(frozen=True)
-class ForgetSession(Asking[None]):
-    """New trees with the next retrieval or submission."""
-
-
-@dataclass(frozen=True)
-class ForgetRounds(Asking[None]):
-    """The servers have begun anew."""
-
-
-Request: TypeAlias = (
-    Retrieve | Submit | Abstain | Unite | Union | Resume | AskOutcome | MarkReported | ForgetSession | ForgetRounds
-)
 
 
 @dataclass(frozen=True)
@@ -143,12 +63,12 @@ _State: TypeAlias = _Queued | _Working | _Withdrawn | _Answered | _Failed | _Ref
 class Call(Generic[ResultT]):
     """A request on its way, and where its result goes.
 
-    Attributes:
-        request: what is asked for.
+    Args:
+        work: carries it out, in the actor's task.
     """
 
-    def __init__(self, request: Asking[ResultT]) -> None:
-        self.request = request
+    def __init__(self, work: Callable[[], Awaitable[ResultT]]) -> None:
+        self._work = work
         self._state: _State = _Queued()
         self._over = trio.Event()
 
@@ -180,7 +100,7 @@ class Call(Generic[ResultT]):
             case _:
                 assert_never(self._state)
 
-    async def carry_out(self, work: Callable[[Any], Awaitable[ResultT]]) -> None:
+    async def carry_out(self) -> None:
         """Do it, unless it was withdrawn; what is wrong with it goes to its caller.
 
         Raises:
@@ -191,7 +111,7 @@ class Call(Generic[ResultT]):
         with trio.CancelScope() as scope:
             self._state = _Working(scope)
             try:
-                self._settle(_Answered(await work(self.request)))
+                self._settle(_Answered(await self._work()))
             except trio.Cancelled:
                 raise
             except BaseException as error:

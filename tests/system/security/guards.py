@@ -806,7 +806,7 @@ GUARDS: dict[str, list[Guard]] = {
     "parties/client/actor.py": [
         Guard(
             "values in doubt are not sent again",
-            "if doubt and not request.again and not is_nothing(sparse, dense):",
+            "if doubt and not again and not is_nothing(sparse, dense):",
             REPEATED,
         )
     ],
