@@ -19,23 +19,18 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
-from fsl_async.client.upload import retrieval_part, submission_bulk
-from fsl_async.config import RoundConfig
 from fsl_async.costs.message_sizes import Setting, specimen_config
 from fsl_async.costs.scaling import Constants, HostCapacity, Load, evaluation, load_of
 from fsl_async.errors import MisuseError
 from fsl_async.options.taking_part import without_a_draw
-from fsl_async.randomness import SeededSource
-from fsl_async.server.aggregation import Aggregate, Submission
+from fsl_async.server.aggregation import Aggregate
 from fsl_async.server.batch import at_once
-from fsl_async.server.retrieval import PermutedModel, Query
+from fsl_async.server.retrieval import PermutedModel
 from fsl_async.task import Task
 from fsl_async.union import union_task
-from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.commands.bench.calibrating import calibrated
 from parties.commands.bench.machine import cores, processor_seconds, this_machine
-from parties.commands.bench.workload import add_together, answer_together
+from parties.commands.bench.workload import PROOF_KEY, add_together, answer_together, idle_client
 from parties.commands.plan.calibration import load_constants
 from parties.commands.plan.figures import size
 from parties.commands.plan.run import read_task
@@ -169,11 +164,15 @@ def work_of_a_client(task: Task) -> Work:
     A bound's proof and a union before a round are left out, as they are in the model.
     """
     config = specimen_config(_summed(task), Setting(("client",), DTYPE))
-    client_trees = _planted(config)
+    client = idle_client(config)
     together = min(MOST_TOGETHER, at_once(config.shape, cores()))
-    state, submissions = Aggregate(config, 0, bytes(32)), [_submission(config, client_trees)] * together
+    state, submissions = Aggregate(config, 0, PROOF_KEY), [client.submissions()[0]] * together
     adding = processor_seconds(lambda: add_together(state, submissions, cores()), REPETITIONS)
-    answers = processor_seconds(_answers(config, client_trees), REPETITIONS) if _retrieves(task) else 0.0
+    answers = 0.0
+    if _retrieves(task):
+        model = {block.name: np.zeros(block.shape, DTYPE) for _, block in config.shape.sparse_blocks()}
+        tables, query = PermutedModel(config, 0, model), client.query(0)
+        answers = processor_seconds(lambda: answer_together(tables, [query], cores()), REPETITIONS)
     return Work(adding / together, answers)
 
 
@@ -189,27 +188,3 @@ def _summed(task: Task) -> Task:
     return msgspec.structs.replace(
         without_a_draw(task), alignment="all", bound=None, bound_proof="exact", privacy=None, optimizer=None
     )
-
-
-def _planted(config: RoundConfig) -> ClientTrees:
-    """The trees of a client that selects the first rows of every block."""
-    rows = {index: np.arange(block.select, dtype=np.uint32) for index, block in config.shape.sparse_blocks()}
-    source = SeededSource(0, "bench")
-    return plant(config, rows, MasterSeeds.fresh(source), source)
-
-
-def _submission(config: RoundConfig, client_trees: ClientTrees) -> Submission:
-    """What such a client sends to S0."""
-    public, _ = submission_bulk(config, "client", client_trees, {}, Trees.OWN)
-    part, seeds = Part(Layout.submission(config.shape, Trees.OWN), public), client_trees.seeds
-    commitments = seeds.commitments(config.round_id(), "client")
-    return Submission("client", seeds.msk[0], commitments, client_trees.digest, part, part, memoryview(b""))
-
-
-def _answers(config: RoundConfig, client_trees: ClientTrees) -> Callable[[], None]:
-    """What answers its retrieval."""
-    shape = config.shape
-    model = {block.name: np.zeros((block.rows, block.width), DTYPE) for _, block in shape.sparse_blocks()}
-    trees = Part(Layout.retrieval(shape), memoryview(retrieval_part(config, client_trees)))
-    tables, query = PermutedModel(config, 0, model), Query(client_trees.seeds.msk[0], trees)
-    return lambda: answer_together(tables, [query], cores())

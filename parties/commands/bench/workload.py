@@ -94,7 +94,7 @@ def _power(rows: int) -> str:
 
 @dataclass(frozen=True)
 class Client:
-    """A client with its trees and its update."""
+    """A client with its trees and its update, of the only block; without elements, zeros in every block."""
 
     name: str
     config: RoundConfig
@@ -111,22 +111,33 @@ class Client:
         part = Part(Layout.retrieval(self.config.shape), memoryview(retrieval_part(self.config, self.client_trees)))
         return Query(self.client_trees.seeds.msk[server], part)
 
-    def public_part(self) -> memoryview:
-        """The public part of a submission with trees of its own."""
-        kept = ~np.isin(self.rows, self.client_trees.deferred[0])
-        update = {0: (self.rows[kept], self.elements[kept])}
-        return submission_bulk(self.config, self.name, self.client_trees, update, Trees.OWN)[0]
+    def public_part(self, trees: Trees = Trees.OWN) -> memoryview:
+        """The public part of a submission, with trees of its own or those of its retrieval."""
+        update = {}
+        if len(self.elements):
+            kept = ~np.isin(self.rows, self.client_trees.deferred[0])
+            update = {0: (self.rows[kept], self.elements[kept])}
+        return submission_bulk(self.config, self.name, self.client_trees, update, trees)[0]
 
-    def submissions(self) -> tuple[Submission, Submission]:
+    def submissions(self, trees: Trees = Trees.OWN) -> tuple[Submission, Submission]:
         """What S0 and S1 have of its submission."""
-        part = Part(Layout.submission(self.config.shape, Trees.OWN), memoryview(self.public_part()))
+        part = Part(Layout.submission(self.config.shape, trees), memoryview(self.public_part(trees)))
+        brought = part if trees is Trees.OWN else self.query(0).trees
         commitments = self.client_trees.seeds.commitments(self.config.round_id(), self.name)
         tree = self.client_trees.digest
         first, second = (
-            Submission(self.name, self.client_trees.seeds.msk[server], commitments, tree, part, part, memoryview(b""))
-            for server in (0, 1)
+            Submission(self.name, msk, commitments, tree, brought, part, memoryview(b""))
+            for msk in self.client_trees.seeds.msk
         )
         return first, second
+
+
+def idle_client(config: RoundConfig) -> Client:
+    """A client that selects the first rows of every block of a round, and whose update is zeros."""
+    rows = {index: np.arange(block.select, dtype=np.uint32) for index, block in config.shape.sparse_blocks()}
+    source = SeededSource(SEED, "idle")
+    client_trees = plant(config, rows, MasterSeeds.fresh(source), source)
+    return Client("client", config, client_trees, config.task.ring.zeros(0, 1))
 
 
 def client_of(case: Case, number: int) -> Client:

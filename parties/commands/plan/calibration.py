@@ -8,7 +8,6 @@ second and large enough that its tables do not fit into the inner caches. `TYPIC
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,23 +16,18 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
-from fsl_async.client.upload import retrieval_part, submission_bulk
-from fsl_async.config import RoundConfig
 from fsl_async.costs import message_sizes as costs
 from fsl_async.costs.message_sizes import Setting
 from fsl_async.costs.scaling import Constants
 from fsl_async.errors import MisuseError
-from fsl_async.randomness import SeededSource
-from fsl_async.ring import Ring
-from fsl_async.server.aggregation import Aggregate, Submission
-from fsl_async.server.retrieval import PermutedModel, Query
-from fsl_async.task import Sparse, Task
+from fsl_async.server.retrieval import PermutedModel
 from fsl_async.wire.codec import UNREADABLE
-from fsl_async.wire.public_part import Layout, Part, Trees
+from fsl_async.wire.public_part import Trees
+from parties.commands.bench.machine import processor_seconds
+from parties.commands.bench.workload import Case, add_together, aggregate, answer_together, idle_client
 from parties.files.disk import replaced_by
+from parties.outcome import Model
 
-BLOCK = "rows"
 ROWS = 2**18
 WIDE_ROWS = 2**16
 SELECT = 2**12
@@ -68,98 +62,40 @@ TYPICAL = Speeds(client=120e6, server=1800e6, read_rows=750e6, read_bytes=20e9, 
 
 def measure() -> Speeds:
     """Time this machine's kernels: about a second, and longer if they must be compiled first."""
-    for width in (NARROW, WIDE):  # compiles, and touches every page of code
-        small = _Trial(2**10, 2**4, width)
-        small.speeds(small)
-    wide = _Trial(WIDE_ROWS, SELECT, WIDE)
-    return _Trial(ROWS, SELECT).speeds(wide)
-
-
-class _Trial:
-    """One client's round, timed step by step."""
-
-    def __init__(self, rows: int, select: int, width: int = NARROW) -> None:
-        self.task = Task(
-            name="calibration",
-            blocks=(Sparse(BLOCK, rows=rows, select=select, width=width),),
-            ring=Ring(64),
-            min_clients=2,
-            max_clients=2,
-        )
-        self.setting = Setting(clients=("client", "client"))
-        self.config: RoundConfig = costs.specimen_config(self.task, self.setting)
-        self.model = {BLOCK: np.zeros((rows, width), dtype=np.float32)}
-        self.width = width
-        self.rows = {0: np.arange(select, dtype=np.uint32)}
-        self.randomness = SeededSource(0, "calibration")
-        self.seeds = MasterSeeds.fresh(self.randomness)
-
-    def speeds(self, wide: _Trial) -> Speeds:
-        """Time every step a few times and divide the counts by the best times; `wide` is a trial of wide rows."""
-        submission = self._submission(self._grove())
-        aggregate = Aggregate(self.config, 0, bytes(32))
-        submitting = costs.submission_work(self.config.shape, Trees.RETRIEVAL)
-        client = costs.tree_work(self.config.shape).client + submitting.client
-        server = submitting.server / _seconds(partial(_add, aggregate, submission))
-        return Speeds(
-            client=client / _seconds(lambda: self._submission(self._grove())),
-            server=server,
-            read_rows=costs.retrieval_work(self.config.shape, self.setting).read_rows
-            / self._seconds_of_reading(server),
-            read_bytes=costs.retrieval_work(wide.config.shape, wide.setting).read_bytes
-            / wide._seconds_of_reading(server),
-            fold=costs.folded_bytes(self.config.shape) / _seconds(aggregate.share),
-            layout=costs.laid_out_rows(self.config.shape)
-            / _seconds(partial(PermutedModel, self.config, 0, self.model)),
-        )
-
-    def _seconds_of_reading(self, server: float) -> float:
-        """The time of an answer without that of its AES blocks, which are counted elsewhere; at least half of it."""
-        query = Query(self.seeds.msk[0], self._submission(self._grove()).trees)
-        whole = _seconds(partial(_answer, PermutedModel(self.config, 0, self.model), query))
-        return max(whole / 2, whole - costs.retrieval_work(self.config.shape, self.setting).server / server)
-
-    def _grove(self) -> ClientTrees:
-        return plant(self.config, self.rows, self.seeds, self.randomness)
-
-    def _submission(self, client_trees: ClientTrees) -> Submission:
-        trees = memoryview(retrieval_part(self.config, client_trees))
-        update = {0: (self.rows[0], self.task.ring.zeros(len(self.rows[0]), self.width))}
-        part, _ = submission_bulk(self.config, "client", client_trees, update, Trees.RETRIEVAL)
-        return Submission(
-            client="client",
-            msk=self.seeds.msk[0],
-            commitments=self.seeds.commitments(self.config.round_id(), "client"),
-            tree=client_trees.digest,
-            trees=Part(Layout.retrieval(self.config.shape), trees),
-            part=Part(Layout.submission(self.config.shape, Trees.RETRIEVAL), part),
-            dense=memoryview(b""),
-        )
-
-
-def _add(aggregate: Aggregate, submission: Submission) -> None:
-    jobs, finish = aggregate.jobs(submission, 1)
-    for job in jobs:
-        job()
-    finish()
-
-
-def _answer(model: PermutedModel, query: Query) -> None:
-    """Answer a query."""
-    work = model.begin([query], 1)
-    for job in (*work.selecting, *work.answering):
-        job()
-    work.finish()
+    narrow, wide = Case(ROWS, SELECT, NARROW, bits=64), Case(WIDE_ROWS, SELECT, WIDE, bits=64)
+    shape, client, state = narrow.config.shape, idle_client(narrow.config), aggregate(narrow, 0)
+    submitting = costs.submission_work(shape, Trees.RETRIEVAL)
+    submissions = [client.submissions(Trees.RETRIEVAL)[0]]
+    making = _seconds(lambda: idle_client(narrow.config).submissions(Trees.RETRIEVAL))
+    server = submitting.server / _seconds(lambda: add_together(state, submissions, 1))
+    return Speeds(
+        client=(costs.tree_work(shape).client + submitting.client) / making,
+        server=server,
+        read_rows=_retrieval(narrow).read_rows / _seconds_of_reading(narrow, server),
+        read_bytes=_retrieval(wide).read_bytes / _seconds_of_reading(wide, server),
+        fold=costs.folded_bytes(shape) / _seconds(state.share),
+        layout=costs.laid_out_rows(shape) / _seconds(partial(PermutedModel, narrow.config, 0, _model(narrow))),
+    )
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """The least of a few measured times."""
-    times = []
-    for _ in range(REPEATS):
-        started = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - started)
-    return min(times)
+    return processor_seconds(work, REPEATS)
+
+
+def _seconds_of_reading(case: Case, server: float) -> float:
+    """The time of an answer without that of its AES blocks, which are counted elsewhere; at least half of it."""
+    tables, queries = PermutedModel(case.config, 0, _model(case)), [idle_client(case.config).query(0)]
+    whole = _seconds(lambda: answer_together(tables, queries, 1))
+    return max(whole / 2, whole - _retrieval(case).server / server)
+
+
+def _retrieval(case: Case) -> costs.Work:
+    return costs.retrieval_work(case.config.shape, Setting(("client",)))
+
+
+def _model(case: Case) -> Model:
+    block = case.config.shape.sparse(0)
+    return {block.name: np.zeros(block.shape, dtype=np.float32)}
 
 
 VERSION = 2
