@@ -53,7 +53,7 @@ class TcpTransport(SocketsTransport):
         """Binds; port 0 lets the system choose one. See `SocketsTransport.bound`."""
         host, port = split_address(address)
         async with AsyncExitStack() as open_sockets:
-            sockets = await _bind(host, port)
+            sockets = await bind(host, port)
             for socket in sockets:
                 await open_sockets.enter_async_context(socket)
             found = join_address(host, sockets[0].socket.getsockname()[1])
@@ -82,8 +82,13 @@ def _origin(stream: trio.SocketStream) -> str:
     return origin
 
 
-async def _bind(host: str, port: int) -> list[trio.SocketListener]:
-    """Opens the listening sockets; a port the system chooses is good for one of them only."""
+async def bind(host: str, port: int) -> list[trio.SocketListener]:
+    """Opens the listening sockets; a port the system chooses is good for one of them only.
+
+    Raises:
+        UnreachableError: the address cannot be listened at.
+        MisuseError: the host is not the name of one.
+    """
     try:
         sockets = await trio.open_tcp_listeners(port, host=host)
     except UnicodeError as error:

@@ -6,13 +6,12 @@ it; so a store is opened as a start opens it, but in a copy of store, log and ma
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import sqlite3
 import stat
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,11 +21,11 @@ import msgspec
 from fsl_async.counting import count_of
 from fsl_async.errors import FslError, MisuseError, StorageError
 from parties.commands.preflight.files import own_keys
-from parties.commands.preflight.findings import Doubt, Finding, found, loaded
+from parties.commands.preflight.findings import Check, Doubt, Finding, found, in_thread, loaded
 from parties.compute import InlineLane
 from parties.deployment.blobs import blobs_owner, refuse_others_bulk
 from parties.deployment.server import open_store, server_setup
-from parties.files.disk import exists, refused
+from parties.files.disk import exists, in_use, refused
 from parties.files.toml import read_toml
 from parties.server.history import PastRounds, Progress
 from parties.server.lasting_state import LastingState
@@ -88,31 +87,22 @@ def _task(file: ServerFile, deployment: Deployment) -> str:
     return f"{file.task} is of task {deployment.task.name!r}"
 
 
-def _checks(
-    config: Path, file: ServerFile, deployment: Deployment
-) -> Iterator[tuple[str, Callable[[], Awaitable[str]]]]:
-    yield "keys", _awaited(own_keys, file, deployment)
+def _checks(config: Path, file: ServerFile, deployment: Deployment) -> Iterator[tuple[str, Check]]:
+    yield "keys", in_thread(own_keys, file, deployment)
     if isinstance(file.store, OnDisk):
         for name, check in (("store", _store), ("mark", _mark), ("store's log", _store_log), ("copies", _copies)):
-            yield name, _awaited(check, file.store.path)
+            yield name, in_thread(check, file.store.path)
     yield "blobs", partial(_blobs, file, deployment)
-    yield "log", _awaited(_log, config)
+    yield "log", in_thread(_log, config)
     yield "start", partial(_start, config, file)
 
 
-async def _read_by(check: Callable[[], Awaitable[str]]) -> str:
+async def _read_by(check: Check) -> str:
     """What a check says; what the system refuses it is an error that names the file."""
     try:
         return await check()
     except OSError as error:
         raise refused(Path(str(error.filename)), error) from error
-
-
-def _awaited(check: Callable[..., str], *arguments: object) -> Callable[[], Awaitable[str]]:
-    async def checked() -> str:
-        return check(*arguments)
-
-    return checked
 
 
 # ---- stores
@@ -287,7 +277,7 @@ async def _start(config: Path, file: ServerFile) -> str:
     setup = await server_setup(config, file=without, lane=InlineLane())
     if not isinstance(file.store, OnDisk):
         return "it begins with round 1, because its store is in memory"
-    if _is_running(file.store.path):
+    if in_use(file.store.path):
         raise Doubt("the server is running; `fsl-async status` asks it")
     with _copied(file.store.path) as copy:
         store = await open_store(OnDisk(copy))
@@ -309,18 +299,3 @@ async def _next(store: Store, settled: int) -> str:
         return f"it starts, and opens round {number}"
     submissions = len(await store.keys(f"{round_prefix(number)}/submissions/"))
     return f"it starts, and goes on with round {number}, which has {count_of(submissions, 'submission', 'submissions')}"
-
-
-def _is_running(path: Path) -> bool:
-    """Whether a process has the store; no file is made for asking."""
-    try:
-        descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

@@ -151,6 +151,21 @@ def sole_use(path: Path) -> Iterator[None]:
         yield
 
 
+def in_use(path: Path) -> bool:
+    """Whether a process has a file in sole use now; no file is made for asking."""
+    try:
+        descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 @contextmanager
 def replaced_by(path: Path) -> Iterator[IO[bytes]]:
     """A new file (0600) that replaces a path once it is complete and on disk; after an error nothing of it stays.

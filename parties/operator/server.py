@@ -16,7 +16,7 @@ from parties.operator.overview import OperatedProcess
 from parties.operator.resources import Resources, host_of
 from parties.operator.token import OperatorToken, written_token
 from transport import UnreachableError
-from transport.tcp import join_address
+from transport.tcp import bind, join_address, split_address
 
 TOKEN_RETRY_SECONDS = 5.0
 """How long to wait, on a full disk, before the token is written again."""
@@ -71,20 +71,13 @@ async def _write_when_there_is_room(observer: OperatorObserver, token: OperatorT
 
 
 async def _bind(address: str) -> list[trio.SocketListener]:
-    host, (_, colon, port) = host_of(address), address.rpartition(":")
-    if not host or not colon or not port.isdecimal() or int(port) > 65_535:
+    host, port = split_address(address)
+    if not host_of(address):
         raise MisuseError(f"{address!r} is not an address of the form host:port or [host]:port")
     try:
-        sockets = await trio.open_tcp_listeners(int(port), host=host)
-    except OSError as error:
-        raise UnreachableError(
-            f"the operator's port cannot listen at {address} ({error}); is the address this host's, is the port free?"
-        ) from error
-    if port == "0":
-        for superfluous in sockets[1:]:
-            await superfluous.aclose()
-        del sockets[1:]
-    return sockets
+        return await bind(host, port)
+    except UnreachableError as error:
+        raise UnreachableError(f"the operator's port {error}") from error
 
 
 def _warn(observer: OperatorObserver, sockets: list[trio.SocketListener]) -> None:

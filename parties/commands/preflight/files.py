@@ -15,7 +15,7 @@ from fsl_async.server_rules import optimizer_arrays
 from fsl_async.task import Task
 from parties.commands.preflight.findings import Doubt
 from parties.deployment.server import allowed_rule, check_rounds, own_identity, starting_model
-from parties.files.disk import InUseError, check_room, exists, refuse_network, sole_use
+from parties.files.disk import check_room, exists, in_use, refuse_network
 from parties.files.models import load_model
 from parties.identity.keys import Identity, read_private
 from parties.identity.registry import Registry
@@ -171,15 +171,7 @@ def model_bytes(task: Task) -> int:
 
 def is_running(place: StoreSetting) -> bool:
     """Whether a process has the store in use now."""
-    if not isinstance(place, OnDisk) or not exists(place.path):
-        return False
-    try:
-        with sole_use(place.path):
-            return False
-    except InUseError:
-        return True
-    except StorageError:
-        return False
+    return isinstance(place, OnDisk) and in_use(place.path)
 
 
 async def store(place: StoreSetting, *, marked: bool = True) -> str:

@@ -10,7 +10,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias, TypeVar
+
+import trio
 
 from fsl_async.errors import FslError
 from parties.commands.report import ExitCode, exit_code
@@ -47,6 +50,11 @@ class Finding:
     verdict: Verdict
     text: str
     code: ExitCode
+
+
+def in_thread(check: Callable[..., str], *arguments: object) -> Check:
+    """A check that is not async, in a thread."""
+    return partial(trio.to_thread.run_sync, check, *arguments)
 
 
 async def found(name: str, check: Check) -> Finding:

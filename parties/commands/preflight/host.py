@@ -40,6 +40,7 @@ from transport import (
     UnreachableError,
 )
 from transport.socket_transport import WEB_SCHEMES
+from transport.tcp import split_address
 from transport.unix import SCHEME
 
 TIMESYNC = Path("/run/systemd/timesync/synchronized")
@@ -67,13 +68,13 @@ async def listening(tasks: Sequence[tuple[ServerFile, Task]], expected: str) -> 
         if found != expected:
             raise Doubt(f"{found} is free; the task file sends clients to {expected}: right only if that leads here")
         return f"{file.listen} is free"
-    port = host_and_port(file.listen)[1]
-    await _try_to_listen(file.listen, "listen")
+    port = split_address(file.listen)[1]
+    await listened_once(SocketTransport(), file.listen, "listen")
     if port == 0:
         raise Doubt(f"{file.listen}: the system chooses a port that nobody can know; give it a number")
     if file.web.listen and expected.startswith(WEB_SCHEMES):
         return f"{file.listen} and {file.web.listen} are free"
-    if port != host_and_port(expected)[1]:
+    if port != split_address(expected)[1]:
         raise Doubt(
             f"{file.listen} is free; the task file sends clients to {expected}, another port: right only if something "
             "between them forwards it"
@@ -88,8 +89,8 @@ async def operator_port(tasks: Sequence[tuple[ServerFile, Task]]) -> str:
         raise Doubt('none: there is no /metrics, no /readyz and no page; set [operator] listen = "127.0.0.1:9470"')
     if any(is_running(each.store) for each, _ in tasks):
         return f"{address} is the running server's"
-    await _try_to_listen(address, "operator.listen")
-    host = host_and_port(address)[0]
+    await listened_once(SocketTransport(), address, "operator.listen")
+    host = split_address(address)[0]
     if host != "localhost" and not (is_address(host) and ip_address(host).is_loopback):
         raise Doubt(f"{address} is free, but others may reach it: it shows them clients' names; keep it at 127.0.0.1")
     return f"{address} is free"
@@ -153,18 +154,6 @@ def descriptors(file: ServerFile) -> str:
     return f"enough for {file.limits.connections:,} connections"
 
 
-def host_and_port(address: str) -> tuple[str, int]:
-    """The two parts of an address.
-
-    Raises:
-        MisuseError: it is not an address.
-    """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
-        raise MisuseError(f"{address!r} is not an address of the form host:port or [host]:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
 async def listened_once(transport: Transport, address: str, key: str) -> str:
     """Listen, and end at once; returns where it was.
 
@@ -189,19 +178,6 @@ async def listened_once(transport: Transport, address: str, key: str) -> str:
     except UnreachableError as error:
         raise UnreachableError(f"{key} = {address!r}: {error}") from error
     return found
-
-
-async def _try_to_listen(address: str, key: str) -> None:
-    host, port = host_and_port(address)
-    try:
-        listeners = await trio.open_tcp_listeners(port, host=host)
-    except OSError as error:
-        raise UnreachableError(
-            f"{key} = {address!r} cannot be listened at ({error.strerror or error}); is the address this host's, is "
-            "the port free, may this user have it?"
-        ) from error
-    for listener in listeners:
-        await listener.aclose()
 
 
 def kernel_clock() -> tuple[bool, float]:

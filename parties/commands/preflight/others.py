@@ -10,7 +10,6 @@ import trio
 
 from fsl_async.errors import ChannelError, FslError, MisuseError
 from parties.commands.preflight.findings import Doubt
-from parties.commands.preflight.host import host_and_port
 from parties.deployment.connecting import connect
 from parties.deployment.transports import named_transport
 from parties.identity.handshake import are_marks, serves
@@ -19,6 +18,7 @@ from parties.settings.party_file import ClientFile
 from parties.settings.task_file import Deployment
 from transport import HandshakeSettings, HandshakeTimeoutError, Kind, Role, UnreachableError
 from transport.socket_transport import WEB_SCHEMES
+from transport.tcp import split_address
 from transport.unix import SCHEME
 
 PATIENCE = 10.0
@@ -134,7 +134,7 @@ async def _addresses_of(address: str) -> set[str]:
             from transport.web import split_web_address
 
             address = split_web_address(address).place
-        host, port = host_and_port(address)
+        host, port = split_address(address)
     except MisuseError:  # an address of a transport of their own
         return set()
     try:

@@ -6,14 +6,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
-import trio
 
 from fsl_async.task import Task
 from parties.commands.preflight import bulk, compute, files, host, others
-from parties.commands.preflight.findings import Check, Doubt, Finding, found, loaded
+from parties.commands.preflight.findings import Check, Doubt, Finding, found, in_thread, loaded
 from parties.deployment.connecting import state_beside
 from parties.settings.host_file import HostFile, load_party
 from parties.settings.party_file import ClientFile, ServerFile
@@ -73,7 +72,7 @@ def _task_of(path: Path) -> tuple[Finding, Deployment | None]:
 
 
 async def _overridden(kind: type[msgspec.Struct], environment: Mapping[str, str]) -> Finding:
-    return await found("environment", _plain(_environment, kind, environment))
+    return await found("environment", in_thread(_environment, kind, environment))
 
 
 async def _all(checks: Iterable[tuple[str, Check]]) -> list[Finding]:
@@ -103,8 +102,8 @@ def _of_server(file: ServerFile, deployment: Deployment) -> list[tuple[str, Chec
 
 def _of_keys(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]]:
     return [
-        ("keys", _plain(files.own_keys, file, deployment)),
-        ("key folder", _plain(files.key_folder, file.identity, deployment)),
+        ("keys", in_thread(files.own_keys, file, deployment)),
+        ("key folder", in_thread(files.key_folder, file.identity, deployment)),
     ]
 
 
@@ -113,8 +112,8 @@ def _of_compute(file: ServerFile, deployment: Deployment) -> list[tuple[str, Che
     if not file.compute:
         return []
     return [
-        ("certificates", _plain(compute.certificates, file)),
-        ("confinement", _plain(compute.confinement)),
+        ("certificates", in_thread(compute.certificates, file)),
+        ("confinement", in_thread(compute.confinement)),
         ("workers", partial(compute.workers, file, deployment)),
     ]
 
@@ -125,7 +124,7 @@ def _of_address(
     """What several tasks share."""
     return [
         *_of_keys(file, deployment),
-        ("disk", _plain(files.disk_for_all, tasks)),
+        ("disk", in_thread(files.disk_for_all, tasks)),
         *_of_host(file, deployment, tasks),
     ]
 
@@ -134,10 +133,10 @@ def _of_host(
     file: ServerFile, deployment: Deployment, tasks: Sequence[tuple[ServerFile, Task]]
 ) -> list[tuple[str, Check]]:
     return [
-        ("memory", _plain(host.memory, tasks)),
-        ("descriptors", _plain(host.descriptors, file)),
-        ("clock", _plain(host.clock)),
-        ("transport", _plain(host.transport, file.transport)),
+        ("memory", in_thread(host.memory, tasks)),
+        ("descriptors", in_thread(host.descriptors, file)),
+        ("clock", in_thread(host.clock)),
+        ("transport", in_thread(host.transport, file.transport)),
         ("port", partial(host.listening, tasks, deployment.addresses[file.server])),
         ("operator's port", partial(host.operator_port, tasks)),
         ("two hosts", partial(others.separation, deployment)),
@@ -150,12 +149,12 @@ def _of_task(
 ) -> list[tuple[str, Check]]:
     """What a task has for itself, and in its midst what it does not share with others."""
     return [
-        ("clients", _plain(files.admission, file, deployment.task)),
-        ("model", _plain(files.model, file, deployment.task)),
-        ("rounds", _plain(files.rounds, file, deployment.task)),
+        ("clients", in_thread(files.admission, file, deployment.task)),
+        ("model", in_thread(files.model, file, deployment.task)),
+        ("rounds", in_thread(files.rounds, file, deployment.task)),
         ("store", partial(files.store, file.store)),
         ("blobs", partial(bulk.blobs, file, deployment, running=files.is_running(file.store))),
-        ("disk", _plain(files.disk, file, deployment.task)),
+        ("disk", in_thread(files.disk, file, deployment.task)),
         *shared,
         *_of_compute(file, deployment),
         ("other server", partial(others.reachable, deployment, file.transport, 1 - file.server)),
@@ -164,23 +163,18 @@ def _of_task(
 
 def _of_client(file: ClientFile, deployment: Deployment) -> list[tuple[str, Check]]:
     return [
-        ("keys", _plain(files.client_keys, file)),
-        ("key folder", _plain(files.key_folder, file.identity, deployment)),
-        ("token", _plain(files.token, file)),
+        ("keys", in_thread(files.client_keys, file)),
+        ("key folder", in_thread(files.key_folder, file.identity, deployment)),
+        ("token", in_thread(files.token, file)),
         ("state", partial(files.state, file.state or state_beside(file.identity))),
-        ("clock", _plain(host.clock)),
-        ("transport", _plain(host.transport, file.transport)),
+        ("clock", in_thread(host.clock)),
+        ("transport", in_thread(host.transport, file.transport)),
         ("two hosts", partial(others.separation, deployment)),
         ("two operators", partial(others.operators, deployment)),
         ("S0", partial(others.server, deployment, file.transport, 0)),
         ("S1", partial(others.server, deployment, file.transport, 1)),
         ("admission", partial(others.acceptance, file)),
     ]
-
-
-def _plain(check: Callable[..., str], *arguments: Any) -> Check:
-    """A check that is not async, in a thread."""
-    return partial(trio.to_thread.run_sync, check, *arguments)
 
 
 def _environment(kind: type[msgspec.Struct], environment: Mapping[str, str]) -> str:
