@@ -317,7 +317,7 @@ class Blocking(Generic[HostT]):
         self._entered = entered
 
     def close(self) -> None:
-        """Cancel what is under way, and close it; a second time does nothing."""
+        """Cancel what is under way, close it, and end the thread if it is its own; a second time does nothing."""
         self._calls.close()
 
     def _read(self, look: Callable[[HostT], ResultT]) -> ResultT:

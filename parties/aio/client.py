@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from fsl_async.task import Task
 from parties.client import client as under_trio
 from parties.client.abstaining import taking_part
 from parties.client.arguments import Rows
+from parties.client.blocking import ClientAttributes
 from parties.client.submission import LastSubmission
 from parties.docstrings import documented_by
 from parties.outcome import ClientOutcome, PrivacySpent, Retrieved, SubmissionReceipt
@@ -60,7 +61,7 @@ class Standing:
 
 
 @documented_by(under_trio.Client)
-class Client:
+class Client(ClientAttributes):
     """A client whose calls are awaited on an asyncio loop; see `parties.Client` for what they do and raise.
 
     A call that is cancelled has been cancelled in the client's thread when `CancelledError` comes out; a submission
@@ -138,64 +139,6 @@ class Client:
         """See `parties.Client.forget_session`."""
         await self._look(lambda client: client.forget_session())
 
-    @property
-    def name(self) -> str:
-        """The client's."""
-        return self._standing.name
-
-    @property
-    def task(self) -> Task:
-        """What is learnt."""
-        return self._standing.task
-
-    @property
-    def pending(self) -> int:
-        """See `parties.Client.pending`."""
-        return self._standing.pending
-
-    @property
-    def undecided(self) -> int:
-        """See `parties.Client.undecided`."""
-        return self._standing.undecided
-
-    @property
-    def privacy_spent(self) -> PrivacySpent | None:
-        """See `parties.Client.privacy_spent`."""
-        return self._standing.privacy_spent
-
-    @property
-    def round_number(self) -> int:
-        """See `parties.Client.round_number`."""
-        return self._standing.round_number
-
-    @property
-    def deferred(self) -> Mapping[str, npt.NDArray[np.uint32]]:
-        """See `parties.Client.deferred`."""
-        return self._standing.deferred
-
-    @property
-    def left_out(self) -> Mapping[str, Sequence[int]]:
-        """See `parties.Client.left_out`."""
-        return self._standing.left_out
-
-    @property
-    def unreported(self) -> LastSubmission | None:
-        """See `parties.Client.unreported`."""
-        return self._standing.unreported
-
-    untold = unreported
-    """The earlier name of `unreported`."""
-
-    @property
-    def bytes_sent(self) -> int:
-        """See `parties.Client.bytes_sent`."""
-        return self._standing.bytes_sent
-
-    @property
-    def bytes_received(self) -> int:
-        """See `parties.Client.bytes_received`."""
-        return self._standing.bytes_received
-
     async def aclose(self) -> None:
         """Cancel what is under way, and close the connections; a second time does nothing."""
         await self._calls.aclose()
@@ -203,6 +146,9 @@ class Client:
     def forsake(self) -> None:
         """Close it in a task that was dropped with its loop; everywhere else, `aclose`."""
         self._calls.forsake()
+
+    def _read(self, look: Callable[[under_trio.Client], ResultT]) -> ResultT:
+        return look(cast(under_trio.Client, self._standing))  # which has the same attributes
 
     async def _call(self, work: Work[under_trio.Client, ResultT]) -> ResultT:
         return await self._calls.call(partial(self._noted, work))

@@ -18,7 +18,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 
@@ -32,11 +33,78 @@ from parties.client.client import Client
 from parties.client.submission import LastSubmission
 from parties.docstrings import documented_by
 from parties.outcome import ClientOutcome, PrivacySpent, Retrieved, SubmissionReceipt
-from parties.threads import FOR_EVER, Blocking, Calls
+from parties.threads import FOR_EVER, Blocking, Calls, ResultT
+
+
+@documented_by(Client)
+class ClientAttributes(ABC):
+    """What every front shows of a client, which lives in another thread."""
+
+    @abstractmethod
+    def _read(self, look: Callable[[Client], ResultT]) -> ResultT:
+        """What can be seen of the client at once."""
+
+    @property
+    def name(self) -> str:
+        """The client's."""
+        return self._read(lambda client: client.name)
+
+    @property
+    def task(self) -> Task:
+        """What is learnt."""
+        return self._read(lambda client: client.task)
+
+    @property
+    def pending(self) -> int:
+        """See `Client.pending`."""
+        return self._read(lambda client: client.pending)
+
+    @property
+    def undecided(self) -> int:
+        """See `Client.undecided`."""
+        return self._read(lambda client: client.undecided)
+
+    @property
+    def privacy_spent(self) -> PrivacySpent | None:
+        """See `Client.privacy_spent`."""
+        return self._read(lambda client: client.privacy_spent)
+
+    @property
+    def left_out(self) -> Mapping[str, Sequence[int]]:
+        """See `Client.left_out`."""
+        return self._read(lambda client: dict(client.left_out))
+
+    @property
+    def unreported(self) -> LastSubmission | None:
+        """See `Client.unreported`."""
+        return self._read(lambda client: client.unreported)
+
+    untold = unreported
+    """The earlier name of `unreported`."""
+
+    @property
+    def round_number(self) -> int:
+        """See `Client.round_number`."""
+        return self._read(lambda client: client.round_number)
+
+    @property
+    def deferred(self) -> dict[str, npt.NDArray[np.uint32]]:
+        """See `Client.deferred`."""
+        return self._read(lambda client: dict(client.deferred))
+
+    @property
+    def bytes_sent(self) -> int:
+        """See `Client.bytes_sent`."""
+        return self._read(lambda client: client.bytes_sent)
+
+    @property
+    def bytes_received(self) -> int:
+        """See `Client.bytes_received`."""
+        return self._read(lambda client: client.bytes_received)
 
 
 @documented_by(Client, awaited=False)
-class BlockingClient(Blocking[Client]):
+class BlockingClient(Blocking[Client], ClientAttributes):
     """A `Client` whose calls block; see there for what they do and raise.
 
     Every call takes a `timeout`, the seconds after which it is cancelled with a `TimeoutError`; without one it may wait
@@ -118,65 +186,3 @@ class BlockingClient(Blocking[Client]):
     def forget_session(self) -> None:
         """See `Client.forget_session`."""
         self._read(lambda client: client.forget_session())
-
-    @property
-    def name(self) -> str:
-        """The client's."""
-        return self._read(lambda client: client.name)
-
-    @property
-    def task(self) -> Task:
-        """What is learnt."""
-        return self._read(lambda client: client.task)
-
-    @property
-    def pending(self) -> int:
-        """See `Client.pending`."""
-        return self._read(lambda client: client.pending)
-
-    @property
-    def undecided(self) -> int:
-        """See `Client.undecided`."""
-        return self._read(lambda client: client.undecided)
-
-    @property
-    def privacy_spent(self) -> PrivacySpent | None:
-        """See `Client.privacy_spent`."""
-        return self._read(lambda client: client.privacy_spent)
-
-    @property
-    def left_out(self) -> Mapping[str, Sequence[int]]:
-        """See `Client.left_out`."""
-        return self._read(lambda client: dict(client.left_out))
-
-    @property
-    def unreported(self) -> LastSubmission | None:
-        """See `Client.unreported`."""
-        return self._read(lambda client: client.unreported)
-
-    untold = unreported
-    """The earlier name of `unreported`."""
-
-    @property
-    def round_number(self) -> int:
-        """See `Client.round_number`."""
-        return self._read(lambda client: client.round_number)
-
-    @property
-    def deferred(self) -> dict[str, npt.NDArray[np.uint32]]:
-        """See `Client.deferred`."""
-        return self._read(lambda client: dict(client.deferred))
-
-    @property
-    def bytes_sent(self) -> int:
-        """See `Client.bytes_sent`."""
-        return self._read(lambda client: client.bytes_sent)
-
-    @property
-    def bytes_received(self) -> int:
-        """See `Client.bytes_received`."""
-        return self._read(lambda client: client.bytes_received)
-
-    def close(self) -> None:
-        """Cancel what is under way, close the connections, and end the thread; a second time does nothing."""
-        super().close()

@@ -85,10 +85,6 @@ class BlockingNetwork(Blocking[Stage]):
         """See `Network.transcript_digest`."""
         return self._read(lambda stage: stage.network.transcript_digest())
 
-    def close(self) -> None:
-        """Disconnect every client, and end the simulation and its thread; a second time does nothing."""
-        super().close()
-
 
 def simulate_blocking(
     task: Task, model: Mapping[str, npt.ArrayLike], seed: int, lane: ComputeLane | None = None

@@ -300,7 +300,7 @@ LIFE = {"name", "run", "aclose", "close", "forsake", "setup", "task"}
 
 
 def calls(kind: type) -> set[str]:
-    return {name for name in vars(kind) if not name.startswith("_")} - LIFE
+    return {name for name in dir(kind) if not name.startswith("_")} - LIFE
 
 
 def test_all_doors_have_the_same_calls():
