@@ -174,6 +174,11 @@ class MemoryStore(Store):
         self._journals: defaultdict[str, list[bytes]] = defaultdict(list)
         self._blobs: dict[str, memoryview] = {}
 
+    @property
+    def size(self) -> int:
+        """Bytes of all blobs and values."""
+        return sum(map(len, self._blobs.values()))
+
     async def commit(self, *changes: Change) -> None:
         """See `Store.commit`."""
         plain = [checked(change) for change in changes]

@@ -1,65 +1,14 @@
-"""Blobs in memory, for as long as the process lasts, and blobs that lie in a store.
+"""Blobs that lie in a store, and those whose store is in memory, for as long as the process lasts.
 
-The latter are for parties that have no other place for them, as small deployments and tests have none.
+The former are for parties that have no other place for them, as small deployments and tests have none.
 """
 
 from __future__ import annotations
 
-import trio
-
 from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
 from parties.storage.blobs.blobs import Blobs, DamagedBlobError, Usage, checked, checked_prefix, is_below
-from parties.storage.store import Erase, Keep, Store, same_bytes
-
-
-class MemoryBlobs(Blobs):
-    """Blobs that live as long as their process.
-
-    Closing does nothing, so that a party of a simulation can come back to them.
-    """
-
-    def __init__(self) -> None:
-        self._blobs: dict[str, memoryview] = {}
-
-    async def put(self, name: str, *pieces: Buffer, durable: bool = True) -> None:
-        """See `Blobs.put`."""
-        await trio.lowlevel.checkpoint()
-        content = memoryview(b"".join(pieces))
-        before = self._blobs.setdefault(checked(name), content)
-        if not same_bytes(before, content):
-            raise StorageError(f"{name} is stored already, with other content")
-
-    async def read(self, name: str, start: int = 0, stop: int | None = None) -> memoryview:
-        """See `Blobs.read`."""
-        await trio.lowlevel.checkpoint()
-        content = self._blobs.get(checked(name))
-        return piece(name, content, start, stop)
-
-    async def size(self, name: str) -> int | None:
-        """See `Blobs.size`."""
-        await trio.lowlevel.checkpoint()
-        content = self._blobs.get(checked(name))
-        return None if content is None else len(content)
-
-    async def names(self, prefix: str) -> list[str]:
-        """See `Blobs.names`."""
-        await trio.lowlevel.checkpoint()
-        checked_prefix(prefix)
-        return sorted(name for name in self._blobs if name.startswith(prefix))
-
-    async def erase(self, prefix: str) -> None:
-        """See `Blobs.erase`."""
-        await trio.lowlevel.checkpoint()
-        checked_prefix(prefix)
-        self._blobs = {name: content for name, content in self._blobs.items() if not is_below(name, prefix)}
-
-    def usage(self) -> Usage:
-        """See `Blobs.usage`."""
-        return Usage("memory", sum(map(len, self._blobs.values())))
-
-    async def aclose(self) -> None:
-        """See `Blobs.aclose`."""
+from parties.storage.store import Erase, Keep, MemoryStore, Store
 
 
 def piece(name: str, content: memoryview | None, start: int, stop: int | None) -> memoryview:
@@ -146,3 +95,18 @@ class StoreBlobs(Blobs):
             if name in await self._store.keys(name):
                 raise
             return None
+
+
+class MemoryBlobs(StoreBlobs):
+    """Blobs that live as long as their process, in a store of their own.
+
+    Closing does nothing, so that a party of a simulation can come back to them.
+    """
+
+    def __init__(self) -> None:
+        self._memory = MemoryStore()
+        super().__init__(self._memory)
+
+    def usage(self) -> Usage:
+        """See `Blobs.usage`."""
+        return Usage("memory", self._memory.size)

@@ -124,7 +124,7 @@ async def test_groups_are_the_first_parts_of_names(blobs):
     for name in NAMES:
         await blobs.put(name, b"x")
     assert await blobs.groups() == ["a", "b", "c", "d"]
-    assert blobs.usage().stored == (0 if isinstance(blobs, StoreBlobs) else len(NAMES))
+    assert blobs.usage().stored == (0 if type(blobs) is StoreBlobs else len(NAMES))
 
 
 async def test_what_was_erased_can_be_put_anew(blobs):
