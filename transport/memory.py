@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 BUFFER_SIZE = 2**18
 
 
-class _Pipe:
-    """One direction: at most `BUFFER_SIZE` bytes between a writer and a reader."""
+class Pipe:
+    """One direction: at most `BUFFER_SIZE` bytes between a writer and a reader; a subclass may decide how they pass."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self._size = 0
         self._changed = trio.lowlevel.ParkingLot()
         self._writing = trio.Lock()
         self._reading = trio.Lock()
@@ -36,47 +37,61 @@ class _Pipe:
         self._reader_gone = False
 
     async def write(self, data: Buffer) -> None:
+        """Takes all of the data, whenever there is room."""
         with one_at_a_time(self._writing, "sending"), memoryview(data) as view:
             await trio.lowlevel.checkpoint()
             self._require_writable()
             start = 0
             while start < len(view):
                 await self._room()
-                portion = view[start : start + BUFFER_SIZE - len(self._buffer)]
-                self._buffer += portion
+                portion = view[start : start + BUFFER_SIZE - self._size]
+                self._put(portion)
                 start += len(portion)
-                self._changed.unpark_all()
+
+    def _put(self, portion: memoryview) -> None:
+        self._buffer += portion
+        self._size += len(portion)
+        self._changed.unpark_all()
 
     async def wait_writable(self) -> None:
+        """Waits until there is room."""
         with one_at_a_time(self._writing, "sending"):
             await trio.lowlevel.checkpoint()
             await self._room()
 
     async def read(self, most: int) -> bytes:
+        """Returns what is there, at least one byte; none once the writer is gone."""
         with one_at_a_time(self._reading, "receiving"):
             await trio.lowlevel.checkpoint()
+            return await self._read(most)
+
+    async def _read(self, most: int) -> bytes:
+        self._require_readable()
+        while not self._buffer and not self._writer_gone:
+            await self._changed.park()
             self._require_readable()
-            while not self._buffer and not self._writer_gone:
-                await self._changed.park()
-                self._require_readable()
-            with memoryview(self._buffer) as view:
-                data = bytes(view[:most])
-            del self._buffer[: len(data)]
-            self._changed.unpark_all()
-            return data
+        with memoryview(self._buffer) as view:
+            data = bytes(view[:most])
+        del self._buffer[: len(data)]
+        self._size -= len(data)
+        self._changed.unpark_all()
+        return data
 
     def close_writer(self) -> None:
+        """Takes no more; what is there can still be read."""
         self._writer_gone = True
         self._changed.unpark_all()
 
     def close_reader(self) -> None:
+        """Has nobody who reads any more."""
         self._reader_gone = True
         self._buffer.clear()
+        self._size = 0
         self._changed.unpark_all()
 
     async def _room(self) -> None:
         self._require_writable()
-        while len(self._buffer) >= BUFFER_SIZE:
+        while self._size >= BUFFER_SIZE:
             await self._changed.park()
             self._require_writable()
 
@@ -98,7 +113,7 @@ class PipeStream(trio.abc.Stream):
         steady: whether the other end cannot vanish unnoticed, as it can over a network.
     """
 
-    def __init__(self, incoming: _Pipe, outgoing: _Pipe, *, steady: bool = False) -> None:
+    def __init__(self, incoming: Pipe, outgoing: Pipe, *, steady: bool = False) -> None:
         self.steady = steady
         self._incoming = incoming
         self._outgoing = outgoing
@@ -127,7 +142,7 @@ class PipeStream(trio.abc.Stream):
 
 def pipe_pair(*, steady: bool = False) -> tuple[PipeStream, PipeStream]:
     """Returns the two ends of a new stream."""
-    there, back = _Pipe(), _Pipe()
+    there, back = Pipe(), Pipe()
     return PipeStream(back, there, steady=steady), PipeStream(there, back, steady=steady)
 
 

@@ -7,7 +7,6 @@ these are killed; what a process had written by then may still arrive, because t
 
 from __future__ import annotations
 
-import operator
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -20,13 +19,11 @@ from parties.testing.processes import Life, current_life
 from parties.watch import Note
 from transport import MemoryNetwork, Service
 from transport.errors import UnreachableError
-from transport.memory import one_at_a_time
+from transport.memory import Pipe, PipeStream
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-
-BUFFER_SIZE = 2**18
 
 _HANDSHAKE = 8 + 48 + 1_088
 """Bytes that a dialler writes before its first message: see `transport.handshake`."""
@@ -122,22 +119,19 @@ class _Post:
             self.fail(*between)
 
 
-class _Lane:
+class _Lane(Pipe):
     """One direction of a connection."""
 
     def __init__(self, connection: Connection, conditions: NetworkConditions, post: _Post) -> None:
+        super().__init__()
         self.connection = connection
         self._conditions = conditions
         self._post = post
         self._carried: deque[tuple[int, Note]] = deque()
-        self._read = 0
+        self._taken = 0
         self._chunks: deque[tuple[float, bytes]] = deque()
-        self._size = 0
         self._latest = 0.0
         self._written = 0
-        self._changed = trio.lowlevel.ParkingLot()
-        self._writer_gone = False
-        self._reader_gone = False
         self.broken = False
         self.back: tuple[_Lane, ...] = ()
 
@@ -147,31 +141,24 @@ class _Lane:
         Raises:
             trio.BrokenResourceError: the connection broke, possibly in the middle of the data.
         """
-        await trio.lowlevel.checkpoint()
         try:
-            await self._write(memoryview(data).cast("B"))
+            await super().write(memoryview(data).cast("B"))
         except trio.BrokenResourceError:
             self._post.fail(self.connection.sender, self.connection.receiver)
             raise
 
-    async def _write(self, view: memoryview) -> None:
-        self._require_writable()
-        start = 0
-        while start < len(view):
-            await self._room()
-            portion = bytes(view[start : start + BUFFER_SIZE - self._size])
-            for broken in self._conditions.cut(self.connection, self._written, len(portion)):
-                self._put(portion[: broken.through])
-                self.break_both(lost=broken.lost)
-                raise trio.BrokenResourceError("the connection is cut")
-            self._put(portion)
-            start += len(portion)
+    def _put(self, portion: memoryview) -> None:
+        for broken in self._conditions.cut(self.connection, self._written, len(portion)):
+            self._pass(portion[: broken.through])
+            self.break_both(lost=broken.lost)
+            raise trio.BrokenResourceError("the connection is cut")
+        self._pass(portion)
 
-    def _put(self, portion: bytes) -> None:
+    def _pass(self, portion: memoryview) -> None:
         if portion:
             now = trio.current_time()
             self._latest = max(self._latest, self._conditions.arrival(self.connection, now))
-            self._chunks.append((self._latest, portion))
+            self._chunks.append((self._latest, bytes(portion)))
             self._size += len(portion)
             self._written += len(portion)
             self._post.wrote(self)
@@ -186,15 +173,9 @@ class _Lane:
         """A message ends with what was written last, but for so much bulk."""
         self._carried.append((self._written + bulk, note))
 
-    async def wait_writable(self) -> None:
-        await trio.lowlevel.checkpoint()
-        await self._room()
-
-    async def read(self, most: int) -> bytes:
-        await trio.lowlevel.checkpoint()
+    async def _read(self, most: int) -> bytes:
         while True:
-            if self._reader_gone:
-                raise trio.ClosedResourceError("this end is closed")
+            self._require_readable()
             if self._chunks and self._chunks[0][0] <= trio.current_time():
                 return self._take(most)
             if not self._chunks and self.broken:
@@ -210,15 +191,11 @@ class _Lane:
         if rest:
             self._chunks.appendleft((at, rest))
         self._size -= len(data)
-        self._read += len(data)
-        while self._carried and self._carried[0][0] <= self._read:
+        self._taken += len(data)
+        while self._carried and self._carried[0][0] <= self._taken:
             self._carried.popleft()
         self._changed.unpark_all()
         return data
-
-    def close_writer(self) -> None:
-        self._writer_gone = True
-        self._changed.unpark_all()
 
     def close_reader(self) -> None:
         self._reader_gone = True
@@ -243,63 +220,39 @@ class _Lane:
         self._size = 0
         self._changed.unpark_all()
 
-    async def _room(self) -> None:
-        self._require_writable()
-        while self._size >= BUFFER_SIZE:
-            await self._changed.park()
-            self._require_writable()
-
     def _require_writable(self) -> None:
-        if self._writer_gone:
-            raise trio.ClosedResourceError("this end is closed")
-        if self._reader_gone or self.broken:
+        super()._require_writable()
+        if self.broken:
             raise trio.BrokenResourceError("the other end is gone")
 
 
-class _End(trio.abc.Stream):
+class _End(PipeStream):
     """One end of a connection, in one life of a process, which cuts it when it ends."""
 
     def __init__(self, incoming: _Lane, outgoing: _Lane, conditions: NetworkConditions, life: Life | None) -> None:
-        self._incoming = incoming
-        self._outgoing = outgoing
+        super().__init__(incoming, outgoing)
+        self._lanes = incoming, outgoing
         self._conditions = conditions
         self._life = life
-        self._sending = trio.Lock()
-        self._receiving = trio.Lock()
         if life is not None:
             life.ending.append(self._break_off)
 
     async def send_all(self, data: Buffer) -> None:
-        with one_at_a_time(self._sending, "sending"):
-            if self._life is not None:
-                self._require_alive(self._life)
-                self._life.process.sends += 1
-                self._conditions.before_send(self._life, self._outgoing.connection)
-                self._require_alive(self._life)
-            await self._outgoing.write(data)
-            if self._life is not None:
-                self._conditions.after_send(self._life, self._outgoing.connection)
-                self._require_alive(self._life)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        with one_at_a_time(self._sending, "sending"):
-            await self._outgoing.wait_writable()
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        most = BUFFER_SIZE if max_bytes is None else operator.index(max_bytes)
-        if most < 1:
-            raise ValueError("max_bytes must be at least 1")
-        with one_at_a_time(self._receiving, "receiving"):
-            return await self._incoming.read(most)
-
-    async def aclose(self) -> None:
-        self._outgoing.close_writer()
-        self._incoming.close_reader()
-        await trio.lowlevel.checkpoint()
+        connection = self._lanes[1].connection
+        if self._life is not None:
+            self._require_alive(self._life)
+            self._life.process.sends += 1
+            self._conditions.before_send(self._life, connection)
+            self._require_alive(self._life)
+        await super().send_all(data)
+        if self._life is not None:
+            self._conditions.after_send(self._life, connection)
+            self._require_alive(self._life)
 
     def _break_off(self) -> None:
-        self._incoming.break_off(lost=True)
-        self._outgoing.break_off(lost=not self._conditions.outlives(self._outgoing.connection))
+        incoming, outgoing = self._lanes
+        incoming.break_off(lost=True)
+        outgoing.break_off(lost=not self._conditions.outlives(outgoing.connection))
 
     @staticmethod
     def _require_alive(life: Life) -> None:

@@ -15,9 +15,10 @@ from parties.testing import Cut, Delay, Fault, Partition
 from parties.testing.injector import LATENCY, Injector
 from parties.testing.processes import KilledError, Life, Process
 from parties.testing.round_faults import Straggle, Stragglers
-from parties.testing.wires import BUFFER_SIZE, Broken, Connection, NetworkConditions, Wires
+from parties.testing.wires import Broken, Connection, NetworkConditions, Wires
 from tests.support.cases import in_turn
 from transport.errors import UnreachableError
+from transport.memory import BUFFER_SIZE
 
 PATIENCE = 10.0
 Ends = tuple[trio.abc.Stream, trio.abc.Stream]
