@@ -6,6 +6,7 @@ Rounds that servers announce are compared with what this client knows before the
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import dataclass
 from typing import Final, assert_never
 
 from fsl_async.config import RoundConfig
@@ -137,22 +138,15 @@ ANY: Final[Set[ProtocolName]] = RETRIEVING | UNITING
 """The protocols of the rounds in which a client retrieves, submits, finds a union, or does none of that."""
 
 
+@dataclass(eq=False, repr=False)
 class RoundEntry:
     """Brings one client into open rounds."""
 
-    def __init__(
-        self,
-        task: Task,
-        participation: Participation,
-        announcements: Announcements,
-        unions: Unions,
-        outcomes: Outcomes,
-    ) -> None:
-        self._task = task
-        self._participation = participation
-        self._announcements = announcements
-        self._unions = unions
-        self._outcomes = outcomes
+    _task: Task
+    _participation: Participation
+    _announcements: Announcements
+    _unions: Unions
+    _outcomes: Outcomes
 
     async def enter(self, wanted: Set[ProtocolName], *, wait: bool) -> RoundConfig:
         """Be in an open round of a wanted protocol, with the unions downloaded on which it is aligned.

@@ -10,6 +10,7 @@ among them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -40,24 +41,16 @@ Wanted: TypeAlias = Mapping[int, npt.NDArray[np.uint32]]
 Rows: TypeAlias = dict[int, npt.NDArray[Any]]
 
 
+@dataclass(eq=False, repr=False)
 class Retriever:
     """One client's retrievals in the rounds that it is in."""
 
-    def __init__(
-        self,
-        setup: ClientSetup,
-        requests: Requests,
-        participation: Participation,
-        unions: Unions,
-        downloads: Downloads,
-        planter: TreeMaker,
-    ) -> None:
-        self._setup = setup
-        self._requests = requests
-        self._participation = participation
-        self._unions = unions
-        self._downloads = downloads
-        self._planter = planter
+    _setup: ClientSetup
+    _requests: Requests
+    _participation: Participation
+    _unions: Unions
+    _downloads: Downloads
+    _planter: TreeMaker
 
     async def retrieve(self, config: RoundConfig, wanted: Wanted) -> Retrieved:
         """Retrieve rows of sparse blocks.

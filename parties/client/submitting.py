@@ -6,7 +6,7 @@ Rule: from the first byte on, only the outcome that both servers have signed say
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -30,24 +30,16 @@ from parties.errors import RoundClosedError
 from parties.outcome import SubmissionReceipt
 
 
+@dataclass(eq=False, repr=False)
 class Submitter:
     """One client's submissions to the rounds that it is in."""
 
-    def __init__(
-        self,
-        setup: ClientSetup,
-        requests: Requests,
-        participation: Participation,
-        unions: Unions,
-        planter: TreeMaker,
-        outcomes: Outcomes,
-    ) -> None:
-        self._setup = setup
-        self._requests = requests
-        self._participation = participation
-        self._unions = unions
-        self._planter = planter
-        self._outcomes = outcomes
+    _setup: ClientSetup
+    _requests: Requests
+    _participation: Participation
+    _unions: Unions
+    _planter: TreeMaker
+    _outcomes: Outcomes
 
     async def submit(
         self, config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements], mark: bytes

@@ -15,6 +15,7 @@ round follows which is in `parties.server.round_sequence`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import assert_never
@@ -37,6 +38,7 @@ from parties.server.rounds import Rounds
 from parties.server.store_layout import RequestKey
 
 
+@dataclass(eq=False, repr=False)
 class Actor:
     """The one task of a server that changes anything.
 
@@ -49,21 +51,12 @@ class Actor:
         agreement: what this server makes of the peer while they are connected.
     """
 
-    def __init__(
-        self,
-        inbox: Inbox,
-        evidence: EvidenceBook,
-        rounds: Rounds,
-        sequence: RoundSequence,
-        link: PeerLink,
-        agreement: PeerAgreement,
-    ) -> None:
-        self._inbox = inbox
-        self._evidence = evidence
-        self._rounds = rounds
-        self._sequence = sequence
-        self._link = link
-        self._agreement = agreement
+    _inbox: Inbox
+    _evidence: EvidenceBook
+    _rounds: Rounds
+    _sequence: RoundSequence
+    _link: PeerLink
+    _agreement: PeerAgreement
 
     async def run(self) -> None:
         """Take what is put into the inbox, until the peer breaks the protocol.

@@ -9,6 +9,7 @@ S0 does not serve yet is waited for.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from fsl_async.errors import ChannelError, MisuseError
 from fsl_async.foreign_text import printable
@@ -121,6 +122,7 @@ LASTING = (VersionMismatchError, KindMismatchError, RoleMismatchError, WrongServ
 """Why servers do not meet, where waiting does not help: an operator has to do something."""
 
 
+@dataclass(eq=False, repr=False)
 class PeerDialling:
     """Dials the other server.
 
@@ -131,17 +133,10 @@ class PeerDialling:
         check: judges what the other one says of itself.
     """
 
-    def __init__(
-        self,
-        setup: ServerSetup,
-        agreement: PeerAgreement,
-        handshake: Callable[[], HandshakeSettings],
-        check: CheckPayload,
-    ) -> None:
-        self._setup = setup
-        self._agreement = agreement
-        self._handshake = handshake
-        self._check = check
+    _setup: ServerSetup
+    _agreement: PeerAgreement
+    _handshake: Callable[[], HandshakeSettings]
+    _check: CheckPayload
 
     async def dial(self) -> Channel:
         """Dial a peer that serves this task.
