@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -36,6 +36,14 @@ from parties.settings.server_tables import (
 )
 from transport import Limits
 from transport.socket_transport import check_address
+
+TransportName: TypeAlias = Annotated[
+    str,
+    About(
+        "what connects this party with the others, as module:name of a class or a function that makes it; empty: "
+        "TCP, Unix-domain sockets and WebSockets, by the address; see extending.md"
+    ),
+]
 
 
 class RoundsTable(Schedule, frozen=True, forbid_unknown_fields=True):
@@ -184,13 +192,7 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     checkpoints_kept: Annotated[
         int, About("how many of the files in checkpoints are kept, the newest ones; 0: all", low=0, high=10**6)
     ] = 5
-    transport: Annotated[
-        str,
-        About(
-            "what connects this party with the others, as module:name of a class or a function that makes it; empty: "
-            "TCP, Unix-domain sockets and WebSockets, by the address; see extending.md"
-        ),
-    ] = ""
+    transport: TransportName = ""
     threads: Annotated[int, About("threads to compute with; 0: one for each core", low=0, high=1_024)] = 0
     drain_seconds: Annotated[
         float,
@@ -259,13 +261,7 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     token: Annotated[
         Path | None, About("the file of the token to enrol with, readable by its owner only; needed once")
     ] = None
-    transport: Annotated[
-        str,
-        About(
-            "what connects this party with the others, as module:name of a class or a function that makes it; empty: "
-            "TCP, Unix-domain sockets and WebSockets, by the address; see extending.md"
-        ),
-    ] = ""
+    transport: TransportName = ""
 
     @staticmethod
     def load(path: Path, environment: Mapping[str, str] = os.environ) -> ClientFile:

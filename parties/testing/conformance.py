@@ -24,7 +24,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import trio
 
@@ -44,7 +43,7 @@ from parties.outcome import Model, RoundOutcome
 from parties.schedule import Schedule
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
-from parties.settings.reading import load
+from parties.settings.writing import load_task
 from parties.storage.store import MemoryStore
 from transport import Kind, TcpTransport
 
@@ -58,14 +57,6 @@ LARGEST = 100
 MOST_ROUNDS, MOST_COMPANIONS, MOST_WEIGHTS = 10, 32, 2**24
 SHOWN = 3
 """So many places are shown at which a sum is wrong."""
-
-
-class TaskFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A task file whose servers are not looked at: the pair brings its own."""
-
-    task: Task
-    servers: Any = ()
-    revoked: Any = ()
 
 
 class Finding(NamedTuple):
@@ -411,7 +402,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--port", type=int, default=0, help="where S0 listens; S1 one above it")
     given = parser.parse_args(arguments)
     try:
-        pair = Pair(load(given.task, TaskFile, {}).task, given.rounds, given.patience, given.port)
+        pair = Pair(load_task(given.task), given.rounds, given.patience, given.port)
         with sole_error():
             trio.run(_told, pair)
     except FslError as error:

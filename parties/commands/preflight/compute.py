@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import trio
 
 from fsl_async import kernels
-from fsl_async.errors import FslError, MisuseError, StorageError
+from fsl_async.errors import MisuseError, StorageError, sole_error
 from fsl_async.kernels.simd.isa import PLAIN
 from parties.cluster.cluster import Cluster, ClusterAwayError, Members, WorkerLostError
 from parties.cluster.confinement import landlock_version
@@ -66,7 +68,8 @@ async def workers(file: ServerFile, deployment: Deployment) -> str:
     cluster = cluster_of(file, deployment)
     await trio.to_thread.run_sync(check_certificates, cluster.where, certificates_of(file.compute))
     try:
-        members = await _with_members(cluster, lambda members: _ask_all(cluster, members, file, deployment))
+        async with _connected(cluster) as members:
+            await _ask_all(cluster, members, file, deployment)
     except ClusterAwayError as error:
         raise Doubt(f"{error}; a server waits for it") from error
     if not members:
@@ -74,35 +77,15 @@ async def workers(file: ServerFile, deployment: Deployment) -> str:
     return f"{len(members)} at {cluster.where}, all with this release, and each reads the blobs of S{file.server}"
 
 
-async def _with_members(cluster: Cluster, use: Callable[[Members], Awaitable[None]]) -> Members:
-    """Connect with a cluster, and do something with its members."""
-    heard: list[Members] = []
-    failed: list[Exception] = []
-    first = trio.Event()
-
-    def hear(members: Members) -> None:
-        heard.append(members)
-        first.set()
-
-    async def connect() -> None:
-        try:
-            await cluster.stay_connected(hear)
-        except ClusterAwayError as error:
-            failed.append(error)
-            first.set()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(connect)
-        await first.wait()
-        if heard:
-            try:
-                await use(heard[0])
-            except (FslError, Doubt) as error:
-                failed.append(error)
-        nursery.cancel_scope.cancel()
-    if failed:
-        raise failed[0]
-    return heard[0]
+@asynccontextmanager
+async def _connected(cluster: Cluster) -> AsyncIterator[Members]:
+    """Within this context a cluster is connected; these are its members."""
+    send, heard = trio.open_memory_channel[Members](math.inf)
+    with sole_error():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.stay_connected, send.send_nowait)
+            yield await heard.receive()
+            nursery.cancel_scope.cancel()
 
 
 async def _ask_all(cluster: Cluster, members: Members, file: ServerFile, deployment: Deployment) -> None:
