@@ -13,6 +13,7 @@ from parties.identity.handshake import Credentials
 from tests.support.page_client import Connection, Keys, PageClient
 from tests.support.shop import Shop
 from tests.support.wire_page import CLOSE, VECTORS, of
+from tests.transport.endpoints import NO_FAULT, Tap
 from transport import HandshakeSettings, Kind, Role
 
 CASE = VECTORS["connection"]
@@ -53,39 +54,26 @@ def test_the_page_s_client_sends_every_byte_of_it_and_reads_the_answers() -> Non
     assert replay.heard.hex() == SENT.hex()
 
 
-class Recording(trio.abc.Stream):
+class Recording(Tap):
     """One end of a stream, which keeps what goes out and what comes in, and closes once the other end has."""
-
-    def __init__(self, stream: trio.abc.Stream, sent: bytearray, came: bytearray) -> None:
-        self.stream, self.sent, self.came = stream, sent, came
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self.stream.wait_send_all_might_not_block()
-
-    async def send_all(self, data: bytes) -> None:
-        self.sent += data
-        await self.stream.send_all(data)
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        self.came += (data := await self.stream.receive_some(max_bytes))
-        return data
 
     async def aclose(self) -> None:
         while await self.receive_some():
             pass
-        await self.stream.aclose()
+        await super().aclose()
 
 
 async def test_a_server_and_a_channel_of_ours_send_every_byte_of_it() -> None:
     alice = Identity(CASE["name"], CHANNEL, STATEMENT, bytes(32))
     server = Identity("S0", SERVER, bytes(32), bytes(32))
-    sent, came = bytearray(), bytearray()
+    taps: list[Tap] = []
     model = {"items": np.zeros((40, 2)), "head": np.zeros(3)}
     credentials = Credentials.of(alice, TASK.digest()).encode()
     settings = HandshakeSettings(CHANNEL, Role.CLIENT, Kind.LIVE, lambda size: EPHEMERAL[0], credentials)
 
     async def recorded(address: str) -> trio.abc.Stream:
-        return Recording(await connect(address), sent, came)
+        taps.append(Recording(await connect(address), NO_FAULT))
+        return taps[-1]
 
     async with trio.open_nursery() as nursery:
         shop = Shop.in_memory(nursery, task=TASK, models=(model, model), registry=Registry([alice.public]))
@@ -98,5 +86,6 @@ async def test_a_server_and_a_channel_of_ours_send_every_byte_of_it() -> None:
             await channel.ping()
             await channel.receive(2**16)
         nursery.cancel_scope.cancel()
-    assert sent.hex() == SENT.hex()
-    assert came.hex() == CAME.hex()
+    (tap,) = taps
+    assert tap.sent.hex() == SENT.hex()
+    assert tap.received.hex() == CAME.hex()

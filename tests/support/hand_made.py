@@ -1,17 +1,22 @@
 """Requests made by hand, and sent to one server alone: what a client can do that does not keep to the rules."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from fsl_async import kernels
+from fsl_async.client import planting
 from fsl_async.client.planting import ClientTrees, MasterSeeds, plant
 from fsl_async.client.upload import retrieval_part, submission_bulk
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import public_digest, tree_digest
 from fsl_async.digests import Buffer
+from fsl_async.geometry import Geometry, RowNumbers
+from fsl_async.randomness import Randomness
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import FromServer, Message, Retrieve, Submit
 from fsl_async.wire.public_part import Layout, Trees
@@ -41,6 +46,29 @@ class Request:
 def planted(config: RoundConfig) -> ClientTrees:
     """Trees at two rows."""
     return plant(config, {0: ROWS}, MasterSeeds.fresh(os.urandom), os.urandom)
+
+
+def placed_everywhere(row: int) -> Callable[..., Any]:
+    """In place of `planting._place`: who chooses this row and no other plants it in all segments and stash slots."""
+    place = planting._place
+
+    def everywhere(
+        config: RoundConfig, index: int, geometry: Geometry, rows: RowNumbers, randomness: Randomness
+    ) -> Any:
+        items, positions, left = place(config, index, geometry, rows, randomness)
+        if rows.tolist() != [row]:
+            return items, positions, left
+        bins = geometry.bins
+        for segment in range(bins.segments):
+            (spot,) = kernels.Permutation(config.placement_key(index), segment, geometry.rows).forward(rows).tolist()
+            column = spot // bins.positions
+            tree = segment * bins.bins + column % bins.bins
+            items[0][tree], positions[0][tree] = 0, spot - (column - column // bins.bins) * bins.positions
+        for slot in range(1, len(items)):
+            items[slot][0], positions[slot][0] = 0, row
+        return items, positions, left
+
+    return everywhere
 
 
 def submission(config: RoundConfig, client: str, value: int = 1, trees: ClientTrees | None = None) -> Request:

@@ -58,7 +58,7 @@ class Asked:
         return work.finish()[0].tobytes()
 
     def read(self, first: bytes | None = None, second: bytes | None = None):
-        given = first or self.answers[0], second or self.answers[1]
+        given = [own if other is None else other for own, other in zip(self.answers, (first, second), strict=True)]
         return read_answers(self.config, self.client_trees, (memoryview(given[0]), memoryview(given[1])))
 
     def refuses(self, first: bytes | None = None, second: bytes | None = None) -> bool:

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsl_async import Dense, Ring, RingIntegers, Sparse, Task, kernels
+from fsl_async import Dense, Ring, RingIntegers, Sparse, Task
 from fsl_async.bin_count import planned
 from fsl_async.client import planting, upload
-from fsl_async.client.planting import ClientTrees
 from fsl_async.geometry import geometry_of
 from fsl_async.server import contributors
 from fsl_async.server.aggregation import split_share
 from fsl_async.server.contributors import FalseCountError, check_counts, opened_rows
 from fsl_async.wire.public_part import ForestKey, Trees, counts_bytes, share_bytes
 from tests.support.cases import in_turn
+from tests.support.hand_made import placed_everywhere
 from tests.support.rounds import Draw, Round
 
 ROWS = 64
@@ -182,39 +182,15 @@ def test_a_dummy_on_a_row_counts_there_once_for_every_segment_and_stash_slot() -
     """What a malicious client can do: docs/bounds.md says so."""
     play = round_of(block={"stash": 2})
     most = geometry_of(play.config.shape, play.config.shape.sparse(0))
-    client_trees = play.plant({"a": [3]})
-    moved = on_row(play, client_trees, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planting, "_place", placed_everywhere(3))
+        moved = play.plant({"a": [3]})
     first, second = play.add(play.submissions("mallory", moved, update_of([3])))
     assert first == second
     found = together(play)[:ROWS]
     assert found[3] == most.bins.segments + len(most.stash) == 5
     assert np.flatnonzero(found).tolist() == [3]
     check_counts(play.config.shape, counts(play), 1)
-
-
-def on_row(play: Round, client_trees: ClientTrees, row: int) -> ClientTrees:
-    """The same client's trees, those of every segment and stash slot on one row of block a."""
-
-    class Greedy:
-        def __call__(self, config: Any, index: int, geometry: Any, rows: Any, randomness: Any) -> Any:
-            items, positions, left = honest(config, index, geometry, rows, randomness)
-            if index:
-                return items, positions, left
-            forest = geometry.bins
-            for segment in range(forest.segments):
-                spot = int(
-                    kernels.Permutation(config.placement_key(0), segment, ROWS).forward(np.array([row], "u4"))[0]
-                )
-                tree = segment * forest.bins + spot % forest.bins
-                items[0][tree], positions[0][tree] = 0, spot // forest.bins
-            for number in range(1, len(items)):
-                items[number][0], positions[number][0] = 0, row
-            return items, positions, left
-
-    honest = planting._place
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planting, "_place", Greedy())
-        return play.plant({"a": [row]})
 
 
 # ---- servers that lie

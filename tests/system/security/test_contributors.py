@@ -8,15 +8,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from fsl_async import MisuseError, Ring, Sparse, Task, kernels
+from fsl_async import MisuseError, Ring, Sparse, Task
 from fsl_async.client import planting
-from fsl_async.config import RoundConfig
-from fsl_async.geometry import Geometry, RowNumbers
 from fsl_async.protocols import ssa
-from fsl_async.randomness import Randomness
 from fsl_async.wire.messages import Proofs, RowCounts
 from parties import simulate
 from tests.support.cases import sides
+from tests.support.hand_made import placed_everywhere
 
 from .byzantine import CLIENTS, TASK, Byzantine, at_once
 from .meeting import Account, meet
@@ -143,29 +141,6 @@ LONE = 7
 """A row that one honest client has, and clients that lie choose alone."""
 
 
-def place_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever chooses the lone row and no other plants it in all segments and in every stash slot."""
-    place = planting._place
-
-    def everywhere(
-        config: RoundConfig, index: int, geometry: Geometry, rows: RowNumbers, randomness: Randomness
-    ) -> object:
-        items, positions, left = place(config, index, geometry, rows, randomness)
-        if rows.tolist() != [LONE]:
-            return items, positions, left
-        bins = geometry.bins
-        for segment in range(bins.segments):
-            (spot,) = kernels.Permutation(config.placement_key(index), segment, geometry.rows).forward(rows).tolist()
-            column = spot // bins.positions
-            tree = segment * bins.bins + column % bins.bins
-            items[0][tree], positions[0][tree] = 0, spot - (column - column // bins.bins) * bins.positions
-        for slot in range(1, len(items)):
-            items[slot][0], positions[slot][0] = 0, LONE
-        return items, positions, left
-
-    monkeypatch.setattr(planting, "_place", everywhere)
-
-
 def withstanding(least: int, lying: int, stash: int) -> Task:
     return Task(
         name="counted",
@@ -192,7 +167,7 @@ async def test_clients_that_plant_one_row_everywhere_open_it_only_where_all_are_
     seed: int,
     autojump_clock: object,
 ) -> None:
-    place_everywhere(monkeypatch)
+    monkeypatch.setattr(planting, "_place", placed_everywhere(LONE))
     if trusting:
         with pytest.raises(MisuseError, match=f"does not withstand one client .*use at least {5 + stash}"):
             withstanding(least, 1, stash)
