@@ -5,7 +5,6 @@ import os
 import random
 import stat
 import struct
-import subprocess
 import zipfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -148,22 +147,6 @@ def test_a_write_that_fails_leaves_the_old_file_and_says_why(path, monkeypatch):
 def test_a_missing_folder_is_refused(path):
     with pytest.raises(StorageError, match="cannot be written: its folder does not exist; create it"):
         save_model(path.parent / "missing" / path.name, {"a": np.zeros(3)})
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
-def test_a_full_disk_leaves_the_old_file(path):
-    folder = path.parent / "disk"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True).returncode:
-        pytest.skip("a small disk cannot be mounted here")
-    try:
-        save_model(folder / path.name, {"a": np.zeros(3)})
-        with pytest.raises(StorageError, match="cannot be written"):
-            save_model(folder / path.name, {"a": np.ones(1_000_000)})
-        check_same(load_model(folder / path.name), {"a": np.zeros(3)})
-        assert os.listdir(folder) == [path.name]
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 # Damaged and hostile files
@@ -312,26 +295,6 @@ def test_a_file_that_is_not_the_form_its_name_says_is_refused(tmp_path):
         (tmp_path / f"model{ours}").rename(tmp_path / f"renamed{other}")
         with pytest.raises(MisuseError, match=rf"cannot be read as a model \({other}\)"):
             load_model(tmp_path / f"renamed{other}")
-
-
-@pytest.mark.filterwarnings("ignore:Reading `.npy` or `.npz` file required additional header parsing")
-@pytest.mark.parametrize("seed", range(4))
-def test_changed_bytes_are_read_or_refused_and_nothing_else(path, seed):
-    source = random.Random(f"{path.suffix} {seed}")
-    save_model(path, {"items": np.arange(6.0).reshape(2, 3), "head": np.ones(3, np.float16)})
-    whole, refused = path.read_bytes(), 0
-    for step in range(250):
-        changed = bytearray(whole)
-        for _ in range(source.randint(1, 3)):
-            changed[source.randrange(len(changed))] = source.randrange(256)
-        path.write_bytes(changed[: source.choice([len(changed), source.randrange(len(changed))])])
-        try:
-            load_model(path)
-        except MisuseError:
-            refused += 1
-        except Exception as error:
-            raise AssertionError(f"seed {seed}, step {step}: {error!r}") from error
-    assert refused
 
 
 # Checkpoints

@@ -295,15 +295,6 @@ async def test_connect_takes_a_clients_own_file_and_says_what_is_wrong_with_it(f
             pytest.fail("connected")
 
 
-def test_a_task_file_with_a_servers_keys_revoked_is_of_no_use(folder):
-    path = folder / "task.toml"
-    keys = Deployment.load(path).servers[1]
-    entry = f'name = "S1"\nchannel = "{keys.channel.upper()}"\nstatement = "{keys.statement}"\n'
-    path.write_text(path.read_text() + f"\n[[revoked]]\n{entry}revoked_at = 2026-01-01T00:00:00Z\n")
-    with pytest.raises(MisuseError, match=r"keys of S1 have been revoked.*fsl-async peers add"):
-        Deployment.load(path)
-
-
 def test_a_clients_patience_is_the_same_with_and_without_a_file_of_its_own():
     declared = next(found for found in settings(ClientFile) if found.name == "patience")
     assert declared.default == next(field.default for field in fields(ClientSetup) if field.name == "patience")

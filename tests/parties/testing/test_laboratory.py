@@ -12,9 +12,7 @@ from fsl_async.protocols.machine import Event, Machine, State
 from parties import Host, MessageChannel, Peer
 from parties.peers import dial_peer, serve_peers
 from parties.storage.journal import Journal
-from parties.storage.store import Record
 from parties.testing import (
-    AtCommit,
     AtPeerTransition,
     AtTime,
     AtTransition,
@@ -175,17 +173,6 @@ async def test_the_network_the_disk_and_the_clock_fail(autojump_clock) -> None:
         assert clocks[0] < 1.7e9
     assert set(lab.injector.fired) == set(faults)
     assert lab.ended == []
-
-
-async def test_the_disk_keeps_what_was_committed_and_loses_the_rest(autojump_clock) -> None:
-    async def writer(host: Host) -> None:
-        host.tell(await host.store.entries("lives"))
-        await host.store.commit(Record("lives", b"one"))
-        await host.store.commit(Record("lives", b"two"))
-
-    async with laboratory({"ann": writer}, {}, SEED, [Crash("ann", AtCommit(2, "before write"), down=1.0)]) as lab:
-        await lab.wait_left("ann")
-    assert lab.told_by("ann") == [[], [b"one"]]
 
 
 async def test_the_dead_tell_nothing(autojump_clock) -> None:

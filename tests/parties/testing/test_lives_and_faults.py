@@ -6,10 +6,9 @@ from random import Random
 import pytest
 import trio
 
-from fsl_async.errors import StorageError
 from fsl_async.protocols.machine import Event, Machine, State
 from parties.events import RoundSettled
-from parties.storage.store import DiskFullError, Record
+from parties.storage.store import Record
 from parties.testing import (
     CALM,
     AbortRound,
@@ -23,7 +22,6 @@ from parties.testing import (
     Fault,
     FullDisk,
     SkewedClock,
-    SlowDisk,
     World,
 )
 from parties.testing.injector import Injector
@@ -175,32 +173,6 @@ def test_steps_outside_all_processes_are_not_heard(crashed: World) -> None:
 # ---- where faults strike
 
 
-def places() -> list[Crash]:
-    label = ("ssa", "Proved", "PeerProofs", "Verified")
-    return [
-        Crash("S0", AtCommit(5, "before write"), down=0.5),
-        Crash("S0", AtCommit(5, "before sync"), down=0.5),
-        Crash("S0", AtCommit(5, "after write"), down=0.5),
-        Crash("S1", AtSend(9, "before send"), down=0.5),
-        Crash("S1", AtSend(9, "after send"), down=0.5),
-        Crash("S0", AtTransition(*label, "before write"), down=0.5),
-        Crash("S1", AtTransition(*label, "before sync"), down=0.5),
-        Crash("S0", AtTransition(*label, "after write"), down=0.5),
-    ]
-
-
-@pytest.mark.parametrize("crash", places(), ids=str)
-def test_a_crash_strikes_once_and_where_it_says(crash: Crash) -> None:
-    world = small_world.one_round(SEED, [crash])
-    assert world.injector.fired == [crash]
-    assert world.process(crash.party).lives == 2
-    if isinstance(crash.point, AtTransition):
-        point = crash.point
-        label = Transition(point.machine, point.state, point.event, point.after)
-        assert (crash.party, label, point.moment) in world.injector.crash_points
-    assert world.settled[0][1] == world.settled[1][1]
-
-
 def test_a_crash_waits_for_its_occurrence_of_a_transition() -> None:
     label = ("toss", "Committing", "PeerTossCommitment", "Revealing")
     assert Transition(*label) in declared("toss")
@@ -243,26 +215,6 @@ def test_an_operator_closes_a_round() -> None:
 async def commit(injector: Injector, process: Process) -> None:
     process.commits += 1
     await injector.before_write(process.begin(), (Record("j", b""),))
-
-
-async def test_disks_are_full_broken_or_slow_for_a_time(autojump_clock: trio.abc.Clock) -> None:
-    slow = SlowDisk("S0", begin=20.0, seconds=5.0, each=3.0)
-    full = FullDisk("S0", begin=10.0, seconds=5.0)
-    injector = Injector(1, [full, slow, BrokenWrite("S0", number=2)])
-    injector.begin()
-    process, other = Process("S0", Random(1)), Process("S1", Random(1))
-    await commit(injector, process)
-    with pytest.raises(StorageError, match="input/output"):
-        await commit(injector, process)
-    await trio.sleep(injector.until(12.0))
-    with pytest.raises(DiskFullError):
-        await commit(injector, process)
-    await commit(injector, other)
-    await trio.sleep(injector.until(21.0))
-    began = trio.current_time()
-    await commit(injector, process)
-    assert trio.current_time() - began >= 3.0
-    assert set(injector.fired) == {full, slow, BrokenWrite("S0", number=2)}
 
 
 async def test_in_the_end_nothing_goes_wrong_any_more(autojump_clock: trio.abc.Clock) -> None:

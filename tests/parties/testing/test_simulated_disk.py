@@ -13,7 +13,6 @@ from fsl_async.errors import MisuseError, StorageError
 from parties.storage.store import Change, DiskFullError, Erase, Keep, MemoryStore, Put, Record, Store
 from parties.testing import Disk, DiskFaults, DiskStore
 from parties.testing.processes import KilledError, Life, Process
-from tests.support.cases import in_turn
 
 WRITES = st.lists(st.tuples(st.binary(max_size=12), st.booleans()), max_size=8)
 NAMES = ["a", "a/1", "a/2", "b", "ü"]
@@ -235,36 +234,6 @@ async def test_a_commit_that_sleeps_when_its_process_is_killed_writes_nothing(au
         await trio.sleep(1)
         life.process.kill(1.0)
     assert disk.data == b""
-
-
-@in_turn("cut", range(1, 40))
-async def test_a_log_is_read_up_to_the_first_entry_that_is_not_whole(cut: int) -> None:
-    disk, life, store = await a_store()
-    await store.commit(Record("a", b"1"))
-    whole = len(disk.data)
-    await store.commit(Record("a", b"2"), Put("b", b"twenty bytes of value"))
-    del disk.data[max(whole, len(disk.data) - cut) :]
-    again = await read_again(disk, life)
-    assert await again.entries("a") == [b"1"]
-    await again.commit(Record("a", b"3"))
-    last = await read_again(disk, life)
-    assert await last.entries("a") == [b"1", b"3"], "what was not whole does not come back"
-
-
-async def test_a_hole_of_zeros_is_no_entry() -> None:
-    disk, life, store = await a_store()
-    await store.commit(Record("a", b"1"))
-    disk.write(bytes(100))
-    again = await read_again(disk, life)
-    assert await again.entries("a") == [b"1"]
-
-
-async def test_an_entry_that_was_altered_ends_the_log() -> None:
-    disk, life, store = await a_store()
-    await store.commit(Record("a", b"1"))
-    disk.data[-1] ^= 1
-    again = await read_again(disk, life)
-    assert await again.entries("a") == []
 
 
 async def test_names_that_are_not_text_are_the_callers_mistake() -> None:

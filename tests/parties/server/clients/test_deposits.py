@@ -138,9 +138,3 @@ async def test_padding_that_is_not_zero_is_refused():
     other = bytearray(bulk)
     other[packed] |= 0x80
     await is_refused(config, message, other, "padding behind the bits of its select must be zero")
-
-
-def test_the_seed_is_not_printed(config):
-    message, _ = of_carrier(config, submission(config, CLIENT))
-    assert message.seed.hex() not in repr(Wanted.of(config, CLIENT, message, message.seed))
-    assert repr(message.seed) not in repr(Wanted.of(config, CLIENT, message, message.seed))
