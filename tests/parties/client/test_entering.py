@@ -102,18 +102,6 @@ def with_bins(*servers: str):
     return more
 
 
-@pytest.mark.parametrize("server", ["S0", "S1"])
-async def test_servers_that_announce_different_bins_are_refused_by_the_field(server) -> None:
-    async with (
-        simulate(TASK, model(), seed=1) as net,
-        meddled(net.client("carol"), incoming=with_bins(server)) as carol,
-    ):
-        with pytest.raises(PeerViolationError, match=r"announce different rounds: bins\[0\] is"):
-            await carol.retrieve({"items": [1]})
-        said = {type(note.message).__name__ for note in net.transcript if note.sender == "carol"}
-        assert said == {"Enter"}
-
-
 async def test_a_session_s_trees_stand_in_the_bins_that_they_were_planted_in(autojump_clock) -> None:
     task = msgspec.structs.replace(TASK, selection="fixed")
     async with simulate(task, model(), seed=1) as net:

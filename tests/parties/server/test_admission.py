@@ -17,7 +17,7 @@ from parties.identity.tokens import MOST_TOKENS, TokenBook, add_tokens, new_toke
 from parties.server.admission import MOST_ENROLLED, Anyone, Enrolment, ListOnly, Policy, WithToken
 from parties.storage.store import MemoryStore
 from tests.support.cases import in_turn
-from tests.support.shop import TASK
+from tests.support.shop import TASK, FailingStore
 from transport import Refusal
 from transport.handshake import LONGEST_PAYLOAD, LONGEST_REASON
 
@@ -60,13 +60,6 @@ class SlowStore(MemoryStore):
         await super().record(journal, entry)
         for _ in range(5):
             await trio.lowlevel.checkpoint()
-
-
-class BrokenStore(MemoryStore):
-    """Keeps nothing."""
-
-    async def record(self, journal: str, entry: bytes) -> None:
-        raise StorageError("the disk is full")
 
 
 # ---- the list
@@ -225,8 +218,9 @@ async def test_an_enrolment_cut_off_on_its_way_to_the_store_is_whole_or_not_ther
 
 
 async def test_what_the_store_does_not_keep_is_not_enrolled():
-    anna = Identity.generate("anna")
-    gate = enrolment(tokens(), BrokenStore())
+    anna, store = Identity.generate("anna"), FailingStore()
+    store.error = StorageError("the disk is full")
+    gate = enrolment(tokens(), store)
     with pytest.raises(StorageError, match="disk is full"):
         await come(gate, anna, TOKEN)
     assert "anna" not in gate
@@ -288,11 +282,6 @@ async def test_there_is_an_end_to_how_many_enrol(monkeypatch):
         assert isinstance(await come(gate, Identity.generate(f"client {number}")), bytes)
     refused(await come(gate, Identity.generate("client 3")), "takes no more")
     assert MOST_ENROLLED == 1_000_000
-
-
-def test_only_open_enrolment_has_a_warning():
-    assert "min_clients protects nobody" in enrolment(Anyone()).warning
-    assert enrolment(tokens()).warning == enrolment(ListOnly()).warning is None
 
 
 # ---- what is said

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import trio
 
-from fsl_async import Dense, FslError, MisuseError, PeerViolationError, Ring, Sparse, Task, bin_count
+from fsl_async import Dense, FslError, MisuseError, PeerViolationError, Ring, Sparse, Task
 from fsl_async.bin_count import planned
 from fsl_async.errors import leaves
 from fsl_async.protocols import epochs
@@ -354,22 +354,6 @@ async def test_a_selection_that_changed_in_a_session_is_refused_by_name() -> Non
         for client in (ada, bob):
             await client.submit({"items": ([3], np.ones((1, 2)))})
         assert (await network.finish_round()).update["items"][3].tolist() == [2.0, 2.0]
-
-
-async def test_a_round_with_other_bins_than_a_session_s_trees_stand_in_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As servers of another release might choose them."""
-    async with parties(task_of(selection="fixed")) as (network, ada, bob):
-        await begin_session(network, ada, bob)
-        monkeypatch.setattr(bin_count, "bins_per_segment", lambda select, rows: 40)
-        for client in (ada, bob):  # the open round has the old ones
-            await client.submit({"items": ([3], np.ones((1, 2)))})
-        await network.finish_round()
-        with pytest.raises(
-            PeerViolationError, match=r"announces \[40\] bins in a segment .*, but this session's trees have \[\d+\]"
-        ):
-            await ada.submit({})
 
 
 async def test_servers_that_find_different_unions_end_with_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:

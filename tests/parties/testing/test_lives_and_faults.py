@@ -11,7 +11,6 @@ from parties.events import RoundSettled
 from parties.storage.store import Record
 from parties.testing import (
     CALM,
-    AbortRound,
     AtCommit,
     AtSend,
     AtTime,
@@ -190,14 +189,6 @@ def test_faults_taken_out_of_a_plan_leave_the_others_as_they_were() -> None:
     ]
     alone, among_others = small_world.one_round(SEED, [crash]), small_world.one_round(SEED, [*never, crash])
     assert alone.transcript == among_others.transcript
-
-
-def test_an_operator_gives_a_round_up() -> None:
-    fault = AbortRound("S0", AtTime(1.2))
-    world = small_world.one_round(SEED, [Crash("client 0", AtSend(1, "before send"), down=30.0), fault])
-    assert fault in world.injector.fired
-    assert "operator" in world.settled[0][1].explanation
-    assert list(world.settled[0][1].clients) == []
 
 
 def test_an_operator_closes_a_round() -> None:
