@@ -4,15 +4,16 @@ Random walks draw from them (`tests/fsl_async/protocols/test_transitions.py`), a
 (`tests/system/fuzzing/machines.py`).
 """
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, TypeAlias, Union
 
 import msgspec
 
-from fsl_async import Ring, Sparse, Task
+from fsl_async import FslError, Ring, Sparse, Task
 from fsl_async.protocols import assembly, entry, epochs, partials, psr, psu, sampling, ssa, toss
 from fsl_async.protocols.machine import Event, State
 from fsl_async.protocols.psr import client as psr_client
@@ -196,7 +197,7 @@ def ssa_walks() -> Iterator[Walk]:
         yield Walk(
             ssa.Open(),
             lambda state, event, terms=terms: ssa.step(state, event, terms),
-            [*frequent * 4, ssa.GaveUp("tired"), ssa.PeerAbort("S0 gave up: tired")],
+            [*frequent * 6, ssa.GaveUp("tired"), ssa.PeerAbort("S0 gave up: tired")],
             partial(RoundWitness, terms),
         )
     yield counting_walk({"alice": A, "bob": B})
@@ -207,14 +208,14 @@ def counting_walk(roster: dict[str, bytes]) -> Walk:
     terms = ssa.Terms(round_id=D, server=1, minimum=2, verified=True, contributors=True)
     frequent = [
         *(ssa.Submitted(name, digest) for name, digest in roster.items()),
-        *(ssa.CloseRound(), ssa.PeerRoster(roster), ssa.Evaluated(roster), ssa.PeerProofs(roster)),
+        *(ssa.CloseRound(), ssa.GraceOver(), ssa.PeerRoster(roster), ssa.Evaluated(roster), ssa.PeerProofs(roster)),
         *(ssa.RowsCounted(A), ssa.PeerCounts(C), ssa.PeerCounts(D), ssa.Summed(A, B)),
         ssa.PeerCommitment(ssa.share_commitment(terms, 0, roster, C, D, (C, A))),
     ]
     return Walk(
         ssa.Open(),
         lambda state, event: ssa.step(state, event, terms),
-        [*frequent * 4, ssa.GaveUp("tired"), ssa.PeerAbort("S0 gave up: tired")],
+        [*frequent * 6, ssa.GaveUp("tired"), ssa.PeerAbort("S0 gave up: tired")],
         partial(RoundWitness, terms),
     )
 
@@ -333,3 +334,71 @@ WALKS: dict[ModuleType, Callable[[], Iterator[Walk]]] = {
     psr: psr_walks,
     psu: psu_walks,
 }
+
+
+# ---- random walks
+
+Triple: TypeAlias = tuple[type[State], type[Event], type[State]]
+
+
+def declared(machine: ModuleType) -> set[Triple]:
+    return {(state, event, after) for (state, event), targets in machine.TRANSITIONS.items() for after in targets}
+
+
+def check(machine: ModuleType, before: State, event: Event, after: State) -> Triple | None:
+    """The transition that a step was, if it was one; fails where it is not declared."""
+    triple = (type(before), type(event), type(after))
+    if triple[:2] in machine.TRANSITIONS:
+        assert triple in declared(machine), triple
+        return triple
+    assert after == before, triple
+    return None
+
+
+@dataclass
+class Met:
+    """What random walks of one machine have met.
+
+    Attributes:
+        states: by its kind, the first of each, and how it goes on.
+        events: by its kind, one of each.
+        steps: by the kinds of both, the first state and event that were a transition, and how the state goes on.
+        taken: all transitions.
+        harmless: pairs outside the table that changed nothing, as a resend.
+    """
+
+    states: dict[type[State], tuple[State, Step]] = field(default_factory=dict)
+    events: dict[type[Event], Event] = field(default_factory=dict)
+    steps: dict[tuple[type[State], type[Event]], tuple[State, Event, Step]] = field(default_factory=dict)
+    taken: set[Triple] = field(default_factory=set)
+    harmless: set[tuple[type[State], type[Event]]] = field(default_factory=set)
+
+    def note(self, machine: ModuleType, walk: Walk, state: State, event: Event, after: State) -> None:
+        pair = type(state), type(event)
+        if (triple := check(machine, state, event, after)) is None:
+            self.harmless.add(pair)
+            return
+        self.taken.add(triple)
+        self.steps.setdefault(pair, (state, event, walk.step))
+        self.states.setdefault(type(after), (after, walk.step))
+
+
+@cache
+def walked(machine: ModuleType, walks: int = 100) -> Met:
+    """Walk so often, always the same ways; fails where a rule is broken."""
+    rng, met = random.Random(1), Met()
+    for walk in WALKS[machine]():
+        met.states.setdefault(type(walk.start), (walk.start, walk.step))
+        met.events |= {type(event): event for event in walk.events}
+        for _ in range(walks * 8 if machine is ssa else walks):  # some of its transitions are seldom reached
+            state, watch = walk.start, walk.watch()
+            for event in rng.choices(walk.events, k=200):
+                try:
+                    after = walk.step(state, event)
+                except FslError:
+                    continue  # refused: the state is as it was, for states are immutable
+                met.note(machine, walk, state, event, after)
+                if after != state:
+                    watch(state, event, after)
+                state = after
+    return met
