@@ -94,19 +94,6 @@ async def test_nobody_overtakes_a_large_message(nursery):
     assert book.served[2:] == [("small", 1)]
 
 
-async def test_a_client_has_room_for_one_message_at_a_time_and_keeps_nobody_waiting(nursery):
-    book = Book(100, nursery)
-    for client, size in (("greedy", 10), ("b", 10)):
-        await book.want(client, size)
-    first = book.ends["greedy"]
-    await book.want("greedy", 11)
-    await book.want("c", 10)
-    assert book.served == [("greedy", 10), ("b", 10), ("c", 10)]
-    first.set()
-    await wait_all_tasks_blocked()
-    assert book.served[3:] == [("greedy", 11)]
-
-
 async def test_who_gives_up_waiting_has_taken_nothing_and_lets_the_next_one_in(nursery, autojump_clock):
     book = Book(100, nursery)
     await book.want("a", 60)
@@ -196,16 +183,6 @@ async def test_thousands_that_wait_do_not_each_look_at_all_messages(autojump_clo
         await trio.sleep(10 * PRESSURE)
         nursery.cancel_scope.cancel()
     assert 0 < looks <= 5 * 10 * 10  # five have begun, at most ten looks each time
-
-
-async def test_without_pressure_nobody_is_hurried(autojump_clock):
-    budget = Budget(100)
-    async with budget.reservation("slow", 100) as reservation:
-        await budget.reserve(reservation, 100)
-        with reservation.moving():
-            await trio.sleep(10_000)
-            return
-    pytest.fail("hurried")
 
 
 @pytest.mark.parametrize("seed", often(10, range(20)))

@@ -264,21 +264,6 @@ async def test_a_server_that_lives_and_does_not_say_which_task_it_runs_is_not_wa
         assert "the server did not say within 60 s which task it runs; trying again" in caplog.text
 
 
-async def test_a_server_lets_a_client_go_that_gives_no_sign_of_life(shop, swamp, autojump_clock):
-    async with shop.client("ann") as ann:
-        await take_part(ann)
-        async with trio.open_nursery() as waiting:
-            waiting.start_soon(ann.outcome)
-            await trio.sleep(1_000)
-            assert [server.visitors for server in shop.servers] == [1, 1]  # it waits, and is there
-            for stream in swamp.streams[2:]:
-                stream.swallows = True
-            swamp.swallows_all = True
-            await trio.sleep(NOTICED)
-            assert [server.visitors for server in shop.servers] == [0, 0]
-            waiting.cancel_scope.cancel()
-
-
 async def test_a_client_that_takes_no_sign_of_life_does_not_delay_what_is_carried_out(nursery, autojump_clock):
     """Else it would keep the room that it holds for so long, and could not be hurried."""
     house = House(nursery, network=Stuck())
