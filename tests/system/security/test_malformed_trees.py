@@ -4,14 +4,22 @@ The full number of trials is run by `python -m tests.system.security.trials`; he
 """
 
 import itertools
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
+from fsl_async import Ring, Sparse, Task
 from fsl_async.derivation import seed_commitment, tag_keys
 from fsl_async.digests import Domain, digest
-from fsl_async.wire.public_part import ForestKey
+from fsl_async.wire.public_part import ForestKey, Part
+from tests.support.cases import in_turn
+from tests.support.rounds import Round
+from tests.support.shop import TASK as SHOP
+from tests.support.shop import model
 
+from .byzantine import flipped
 from .forgeries import TASKS, Judges, Malformation, Workshop, round_of
 from .malformations import MALFORMATIONS
 from .trials import try_honest, try_malformed
@@ -35,6 +43,49 @@ def test_the_verdict_is_the_truth_also_where_an_attempt_spoils_nothing(malformat
     workshop = Workshop(TASKS[0], seed + 1)
     for forgery in itertools.islice(workshop.attempts(malformation), 12):
         assert workshop.judges.accept(forgery) == forgery.sound(), malformation.name
+
+
+@in_turn("rows", [25, 60, 200])  # of two, three and ten leaves, which a spoilt word often leaves sound
+def test_the_verdict_is_the_truth_in_bins_of_few_rows(rows: int, seed: int) -> None:
+    blocks = (Sparse("items", rows=rows, width=2, select=4),)
+    workshop = Workshop(Task(name="small", blocks=blocks, ring=Ring(64), min_clients=2, max_clients=4), seed)
+    sound = []
+    for malformation in MALFORMATIONS[:6]:
+        for forgery in itertools.islice(workshop.attempts(malformation), 12):
+            sound.append(forgery.sound())
+            assert workshop.judges.accept(forgery) == sound[-1], malformation.name
+    assert not all(sound)
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_honest_trees_differ_at_one_leaf_each_those_of_dummies_too(task: Task, seed: int) -> None:
+    workshop = Workshop(task, seed)
+    submission = workshop.submission(workshop.config)
+    for key in submission.forests:
+        found = submission.disagreement(key)
+        assert found.is_point.all()
+        assert (found.differs.sum(axis=1) == 1).all()
+
+
+def test_a_flipped_bit_of_a_hint_changes_a_value_and_is_not_the_proof_s_concern(seed: int) -> None:
+    """The proof says that one row at most is touched per bin; not by how much."""
+    for task in TASKS:
+        workshop = Workshop(task, seed)
+        submission = workshop.submission(workshop.config)
+        piece = next(piece for piece in submission.layout.pieces if piece.kind == "hint")
+        assert workshop.judges.accept(replace(submission, part=flipped(submission.part, piece.start)))
+
+
+def test_without_verification_a_cheat_spoils_the_sum(seed: int) -> None:
+    """What semi-honest means: nothing is proved, and nothing is noticed."""
+    task = msgspec.structs.replace(SHOP, security="semi-honest")
+    play = Round(task, model(), seed)
+    pair = play.submissions("mallory", play.plant({"items": [3]}), {})
+    piece = next(piece for piece in pair[0].part.layout.pieces if piece.kind == "tree")
+    part = Part(pair[0].part.layout, memoryview(flipped(bytes(pair[0].part.data), piece.start)))
+    first, second = play.add(tuple(replace(each, part=part, trees=part) for each in pair))  # type: ignore[arg-type]
+    assert first == second
+    assert any(array.any() for array in play.total().values())
 
 
 def test_some_attempts_do_spoil_nothing(seed: int) -> None:
