@@ -58,7 +58,7 @@ def counts() -> list[Count]:
         Count("lines of the packages", lines(product), 79_598, 80_000),
         Count("files of the packages", len(product), 469, 475),
         Count("lines of the core", lines(core), 57_642, 58_000),
-        Count("lines of the tests", lines(tests), 76_285, 80_000),
+        Count("lines of the tests", lines(tests), 76_071, 80_000),
         Count("classes of the packages", sum(map(classes, product)), 1_024, 1_050),
         Count("floors of parties", floors(), 8, 8),
         Count("files of parties/server/round", len(list(python_files(ROOT / "parties/server/round"))), 21, 21),
