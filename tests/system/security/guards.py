@@ -448,7 +448,7 @@ GUARDS: dict[str, list[Guard]] = {
         Guard(
             "one submission per client",
             "if known != submission:",
-            (REFUSALS, "tests/parties/server/round/test_quota.py"),
+            EQUIVOCATION,
         )
     ],
     "parties/server/rounds.py": [
