@@ -134,6 +134,14 @@ def split_address(address: str) -> tuple[str, int]:
     return match[1] or match[2], int(match[3])
 
 
+def is_loopback(host: str) -> bool:
+    """Tells whether a host, with or without brackets, can be reached from this host alone."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def no_host(address: str, error: UnicodeError) -> MisuseError:
     """Returns the error for a host that no name server can be asked for."""
     return MisuseError(f"{address!r} is not an address: its host is not the name of one ({error})")

@@ -117,8 +117,9 @@ def plan(
     from fsl_async.costs.scaling import ANOTHER_MACHINE, HostCapacity, Workers
     from parties.commands.plan.calibration import load_constants, measure
     from parties.commands.plan.plan import typical
-    from parties.commands.plan.run import plan_alone, question_from, read_task, report_server, run_plan, task_from
+    from parties.commands.plan.run import plan_alone, question_from, report_server, run_plan, task_from
     from parties.commands.plan.server_plan import plan_server, read_workers
+    from parties.settings.writing import load_task
 
     described = {
         "rows": rows,
@@ -168,7 +169,7 @@ def plan(
         )
         report_server(planned, report)
         return
-    if task is not None and (alone := read_task(task)).protocol != "ssa":
+    if task is not None and (alone := load_task(task)).protocol != "ssa":
         left = [f"--{field}" for field in given] + ["--paper"] * paper + ["--plot"] * (plot is not None)
         if left:
             raise MisuseError(f"{task} has protocol = {alone.protocol!r} and says all there is: leave out {left[0]}")

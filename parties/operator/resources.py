@@ -115,7 +115,7 @@ class Resources:
     async def answer(self, request: Request) -> Response:
         """Answer one request."""
         host = host_of(request.headers.get(b"host", b"").decode("latin-1"))
-        if host not in self._hosts and not is_address(host):
+        if host not in self._hosts and not _is_address(host):
             return refusal(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "this port answers to its address, to localhost, and to the names in the server's configuration",
@@ -331,7 +331,7 @@ def host_of(header: str) -> str:
     return (match[1] or match[2]).lower() if match else ""
 
 
-def is_address(host: str) -> bool:
+def _is_address(host: str) -> bool:
     """Whether a host is an address, and no name."""
     try:
         ip_address(host)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from ipaddress import ip_address
 from pathlib import Path
 
 import trio
@@ -16,7 +15,7 @@ from parties.operator.overview import OperatedProcess
 from parties.operator.resources import Resources, host_of
 from parties.operator.token import OperatorToken, written_token
 from transport import UnreachableError
-from transport.tcp import bind, join_address, split_address
+from transport.tcp import bind, is_loopback, join_address, split_address
 
 TOKEN_RETRY_SECONDS = 5.0
 """How long to wait, on a full disk, before the token is written again."""
@@ -83,7 +82,7 @@ async def _bind(address: str) -> list[trio.SocketListener]:
 def _warn(observer: OperatorObserver, sockets: list[trio.SocketListener]) -> None:
     for socket in sockets:
         bound = socket.socket.getsockname()[0]
-        if not ip_address(bound.partition("%")[0]).is_loopback:
+        if not is_loopback(bound):
             observer(
                 Warned(
                     about="operator-port",

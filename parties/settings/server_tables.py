@@ -6,7 +6,6 @@ so these are not in memory.
 
 from __future__ import annotations
 
-import ipaddress
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -16,6 +15,7 @@ from fsl_async.errors import MisuseError
 from parties.files.toml import About
 from parties.settings.reading import InMemory, StoreSetting
 from transport.socket_transport import WEB_SCHEMES, check_address
+from transport.tcp import is_loopback
 
 
 class WebTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -209,17 +209,10 @@ def _check_address(compute: ComputeTable, where: str) -> None:
             f"{where}: compute.{missing[0]} is missing: the cluster is reached with mutual TLS, which needs ca, "
             "certificate and key"
         )
-    if protocol == "tcp" and not _is_loopback(host):
+    if protocol == "tcp" and not is_loopback(host):
         raise MisuseError(
             f"{where}: compute.scheduler = {compute.scheduler!r}: seeds and shares would go to another host in the "
             "clear; use tls://, or an address of this host such as tcp://127.0.0.1:8786"
         )
     if protocol == "tcp" and len(missing) < len(FILES):
         raise MisuseError(f"{where}: certificates are given, and compute.scheduler is tcp://; write tls://")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -63,10 +63,16 @@ def load_task(path: Path) -> Task:
     Raises:
         MisuseError: it cannot be read, has no table [task], or a key of it is unknown, missing or out of range.
     """
-    table = read_toml(path).get("task")
-    if not isinstance(table, dict):
-        raise MisuseError(f"{path} has no table [task]; `save_task` writes one")
-    return from_table(table, path, Task, {}, where=f"{path}, [task]")
+    found = read_toml(path)
+    match found.get("task"):
+        case dict(table):
+            return from_table(table, path, Task, {}, where=f"{path}, [task]")
+        case str(named):
+            of = "server" if {"server", "listen", "clients"} & found.keys() else "client"
+            raise MisuseError(
+                f"{path} is a {of}'s file, whose task file is {str(path.parent / named)!r}: give that one"
+            )
+    raise MisuseError(f"{path} is no task file: it has no table [task]; docs/files.md says what one has")
 
 
 def _plain(task: Task) -> dict[str, Any]:

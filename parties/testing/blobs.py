@@ -16,7 +16,7 @@ from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
 from parties.docstrings import documented_by
 from parties.storage.blobs.blobs import Blobs, Usage, checked, checked_prefix, is_below
-from parties.storage.blobs.memory import piece
+from parties.storage.blobs.memory import WholeBlobs
 from parties.storage.store import same_bytes
 from parties.testing.processes import Life
 
@@ -107,7 +107,7 @@ class BlobFaults(ABC):
 
 
 @documented_by(Blobs)
-class SimulatedBlobs(Blobs):
+class SimulatedBlobs(WholeBlobs):
     """A server's blobs as one life of a process uses them."""
 
     def __init__(self, disk: BlobDisk, life: Life, faults: BlobFaults) -> None:
@@ -128,16 +128,6 @@ class SimulatedBlobs(Blobs):
             self._life.require_alive()
             self._disk.end_put(writer, name, content, durable=durable)
         await self._faults.after_change(self._life, name, number)
-
-    async def read(self, name: str, start: int = 0, stop: int | None = None) -> memoryview:
-        """See `Blobs.read`."""
-        content = await self._find(name)
-        return piece(name, content, start, stop)
-
-    async def size(self, name: str) -> int | None:
-        """See `Blobs.size`."""
-        content = await self._find(name)
-        return None if content is None else len(content)
 
     async def names(self, prefix: str) -> list[str]:
         """See `Blobs.names`."""

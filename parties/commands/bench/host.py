@@ -33,11 +33,11 @@ from parties.commands.bench.machine import cores, processor_seconds, this_machin
 from parties.commands.bench.workload import PROOF_KEY, add_together, answer_together, idle_client
 from parties.commands.plan.calibration import load_constants
 from parties.commands.plan.figures import size
-from parties.commands.plan.run import read_task
 from parties.commands.plan.server_plan import ServerPlan, plan_server, result_of_server
 from parties.commands.plan.server_view import count_text, server_details
 from parties.commands.report import Report
 from parties.deployment.process_memory import MEMINFO, total_and_free_memory
+from parties.settings.writing import load_task
 
 REPETITIONS = 5
 MOST_TOGETHER = 16
@@ -84,7 +84,7 @@ def say_what_this_host_does(
 
 def _plan_of(file: Path, host: HostCapacity, known: Path | None, progress: Callable[[str], None]) -> ServerPlan:
     """The plan of a server of the task on this machine, with what was measured on it."""
-    task = read_task(file)
+    task = load_task(file)
     load = load_of(task)
     clients = max(2, task.quorum, min(100, task.max_clients))
     constants = _constants(known, progress)

@@ -30,19 +30,12 @@ from parties.commands.plan.server_plan import ServerPlan, result_of_server
 from parties.commands.plan.server_view import server_text
 from parties.commands.plan.view import compare_with_paper, draw, paper_text, text_of
 from parties.commands.report import Report
-from parties.files.toml import read_toml
-from parties.settings.reading import from_table
+from parties.settings.writing import load_task
 
 BLOCK: dict[str, Any] = {"rows": 2**20, "select": 10_486, "width": 1, "bits": 64, "security": "verified"}
 """The block that is planned by default: the paper's largest case, with 1 % of the rows selected."""
 
 SETTINGS = ("selection", "updates", "alignment", "security")
-
-
-class _TaskFile(msgspec.Struct):
-    """The part of a task file that is planned; the file need not have servers yet."""
-
-    task: Task
 
 
 def question_from(
@@ -83,25 +76,7 @@ def _of_file(path: Path, described: dict[str, Any]) -> Task:
     strange = [field for field in described if field not in SETTINGS]
     if strange:
         raise MisuseError(f"{path} says what the blocks are: leave out --{strange[0]}, or change it in the file")
-    return msgspec.structs.replace(read_task(path), **described)
-
-
-def read_task(path: Path) -> Task:
-    """The task of a task file; its servers are ignored.
-
-    Raises:
-        MisuseError: the file cannot be read, is not TOML, or has no valid task.
-    """
-    found = read_toml(path)
-    match found.get("task"):
-        case None:
-            raise MisuseError(f"{path} is no task file: it has no table [task]; docs/files.md says what one has")
-        case str(named):
-            of = "server" if {"server", "listen", "clients"} & found.keys() else "client"
-            raise MisuseError(
-                f"{path} is a {of}'s file, whose task file is {str(path.parent / named)!r}: give that one"
-            )
-    return from_table({key: found[key] for key in found.keys() & {"task"}}, path, _TaskFile, {}).task
+    return msgspec.structs.replace(load_task(path), **described)
 
 
 def run_plan(

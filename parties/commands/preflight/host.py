@@ -7,7 +7,6 @@ import os
 import resource
 import struct
 from collections.abc import Sequence
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from parties.deployment.process_memory import room_for_parts, total_and_free_mem
 from parties.deployment.server import starting_model
 from parties.deployment.transports import named_transport
 from parties.identity.keys import Identity
-from parties.operator.resources import is_address
 from parties.server.round.records import client_bytes
 from parties.server.storage import HELD_BYTES
 from parties.settings.party_file import ServerFile
@@ -40,7 +38,7 @@ from transport import (
     UnreachableError,
 )
 from transport.socket_transport import WEB_SCHEMES
-from transport.tcp import split_address
+from transport.tcp import is_loopback, split_address
 from transport.unix import SCHEME
 
 TIMESYNC = Path("/run/systemd/timesync/synchronized")
@@ -90,8 +88,7 @@ async def operator_port(tasks: Sequence[tuple[ServerFile, Task]]) -> str:
     if any(is_running(each.store) for each, _ in tasks):
         return f"{address} is the running server's"
     await listened_once(SocketTransport(), address, "operator.listen")
-    host = split_address(address)[0]
-    if host != "localhost" and not (is_address(host) and ip_address(host).is_loopback):
+    if not is_loopback(split_address(address)[0]):
         raise Doubt(f"{address} is free, but others may reach it: it shows them clients' names; keep it at 127.0.0.1")
     return f"{address} is free"
 

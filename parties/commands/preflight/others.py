@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from ipaddress import ip_address
 
 import trio
 
@@ -18,7 +17,7 @@ from parties.settings.party_file import ClientFile
 from parties.settings.task_file import Deployment
 from transport import HandshakeSettings, HandshakeTimeoutError, Kind, Role, UnreachableError
 from transport.socket_transport import WEB_SCHEMES
-from transport.tcp import split_address
+from transport.tcp import is_loopback, split_address
 from transport.unix import SCHEME
 
 PATIENCE = 10.0
@@ -100,7 +99,7 @@ async def separation(deployment: Deployment) -> str:
     """The two servers are on different hosts."""
     places = [await _addresses_of(address) for address in deployment.addresses]
     shared = places[0] & places[1]
-    local = [address for found in places for address in found if ip_address(address.partition("%")[0]).is_loopback]
+    local = [address for found in places for address in found if is_loopback(address)]
     if shared or local:
         raise Doubt(
             f"both servers are at {', '.join(sorted(shared or set(local)))}: anybody with access to that host can "

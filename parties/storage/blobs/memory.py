@@ -5,23 +5,12 @@ The former are for parties that have no other place for them, as small deploymen
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
 from parties.storage.blobs.blobs import Blobs, DamagedBlobError, Usage, checked, checked_prefix, is_below
 from parties.storage.store import Erase, Keep, MemoryStore, Store
-
-
-def piece(name: str, content: memoryview | None, start: int, stop: int | None) -> memoryview:
-    """The bytes of a blob that `Blobs.read` is asked for, of all of its bytes.
-
-    Raises:
-        DamagedBlobError: there is no such blob, or it ends before `stop`.
-    """
-    if content is None:
-        raise missing(name)
-    if stop is not None and stop > len(content):
-        raise too_short(name, len(content), stop)
-    return content[start:stop]
 
 
 def missing(name: str) -> DamagedBlobError:
@@ -34,7 +23,29 @@ def too_short(name: str, size: int, stop: int) -> DamagedBlobError:
     return DamagedBlobError(f"the blob {name} has {size:,} bytes, {stop:,} are expected")
 
 
-class StoreBlobs(Blobs):
+class WholeBlobs(Blobs):
+    """Blobs of which each is found as a whole."""
+
+    @abstractmethod
+    async def _find(self, name: str) -> memoryview | None:
+        """The content of a blob; None where there is none."""
+
+    async def read(self, name: str, start: int = 0, stop: int | None = None) -> memoryview:
+        """See `Blobs.read`."""
+        content = await self._find(name)
+        if content is None:
+            raise missing(name)
+        if stop is not None and stop > len(content):
+            raise too_short(name, len(content), stop)
+        return content[start:stop]
+
+    async def size(self, name: str) -> int | None:
+        """See `Blobs.size`."""
+        content = await self._find(name)
+        return None if content is None else len(content)
+
+
+class StoreBlobs(WholeBlobs):
     """Blobs among the values of a store, under the same names.
 
     Args:
@@ -48,16 +59,6 @@ class StoreBlobs(Blobs):
         """See `Blobs.put`; always durable."""
         content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         await self._store.commit(Keep(checked(name), content))
-
-    async def read(self, name: str, start: int = 0, stop: int | None = None) -> memoryview:
-        """See `Blobs.read`."""
-        content = await self._find(name)
-        return piece(name, content, start, stop)
-
-    async def size(self, name: str) -> int | None:
-        """See `Blobs.size`."""
-        content = await self._find(name)
-        return None if content is None else len(content)
 
     async def names(self, prefix: str) -> list[str]:
         """See `Blobs.names`."""

@@ -15,7 +15,6 @@ server's own disk is. Rules:
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -34,6 +33,7 @@ from parties.storage.blobs.blobs import Blobs, BlobsAwayError, Usage, checked, c
 from parties.storage.blobs.memory import missing, too_short
 from parties.storage.store import same_bytes
 from transport.needs_trio import NeedsTrio
+from transport.tcp import is_loopback
 
 ResultT = TypeVar("ResultT")
 
@@ -261,7 +261,7 @@ def _opened(url: str, options: Any) -> Any:
         MisuseError: the url or an option is not one.
     """
     endpoint = options.get("endpoint") or options.get("aws_endpoint") or ""
-    local = endpoint.startswith("http://") and _is_loopback(urlsplit(endpoint).hostname or "")
+    local = endpoint.startswith("http://") and is_loopback(urlsplit(endpoint).hostname or "")
     if endpoint and not local and not endpoint.startswith("https://"):
         raise MisuseError(f"endpoint {endpoint!r}: https is needed where the object store is on another host")
     try:
@@ -273,13 +273,6 @@ def _opened(url: str, options: Any) -> Any:
         )
     except (exceptions.BaseError, ValueError, TypeError) as error:
         raise MisuseError(f"{url!r} cannot be used as a place for blobs: {_first_line(error)}") from error
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _first_line(error: BaseException) -> str:

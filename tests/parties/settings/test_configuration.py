@@ -12,13 +12,12 @@ import pytest
 from fsl_async.errors import MisuseError
 from parties import connect
 from parties.client.setup import ClientSetup
-from parties.commands.plan.run import read_task
 from parties.deployment.server import server_setup
 from parties.settings.host_file import HostFile, load_party
 from parties.settings.party_file import KINDS, ClientFile, LimitsTable, RoundsTable, ServerFile
 from parties.settings.reading import PREFIX, InMemory, OnDisk, settings
 from parties.settings.task_file import Deployment
-from parties.settings.writing import to_toml
+from parties.settings.writing import load_task, to_toml
 from tests import ROOT
 from tests.support import guide
 from tests.support.shop import SERVER_FILE, TASK
@@ -345,7 +344,7 @@ def test_a_word_that_a_field_does_not_have_is_answered_with_those_that_it_has(fi
     with pytest.raises(MisuseError, match=rf"task.* {field} must be (one of )?{re.escape(allowed)}, not 'avg'"):
         Deployment.load(path)
     with pytest.raises(MisuseError, match=re.escape(allowed)):
-        read_task(path)
+        load_task(path)
 
 
 @pytest.mark.parametrize(
