@@ -281,29 +281,6 @@ class Calls(Protocol[HostT_co]):
         """End it; a second time does nothing."""
 
 
-class _Remembering(Generic[HostT]):
-    """Remembers what the calls were made of, so that it can be looked at once it has been closed."""
-
-    def __init__(self, calls: Calls[HostT]) -> None:
-        self.host: HostT | None = None
-        self.closed = False
-        self._calls = calls
-
-    def call(self, work: Work[HostT, ResultT], timeout: float = FOR_EVER) -> ResultT:
-        """See `Calls.call`."""
-
-        async def noted(host: HostT) -> ResultT:
-            self.host = host
-            return await work(host)
-
-        return self._calls.call(noted, timeout)
-
-    def close(self) -> None:
-        """See `Calls.close`."""
-        self._calls.close()
-        self.closed = True
-
-
 class Blocking(Generic[HostT]):
     """What a program that is not async holds of something that lives in a thread; its calls block.
 
@@ -313,12 +290,22 @@ class Blocking(Generic[HostT]):
     """
 
     def __init__(self, calls: Calls[HostT], entered: str) -> None:
-        self._calls = _Remembering(calls)
-        self._entered = entered
+        self._calls, self._entered, self._closed = calls, entered, False
+        self._host: HostT | None = None
 
     def close(self) -> None:
         """Cancel what is under way, close it, and end the thread if it is its own; a second time does nothing."""
         self._calls.close()
+        self._closed = True
+
+    def _call(self, work: Work[HostT, ResultT], timeout: float = FOR_EVER) -> ResultT:
+        """Have something done there; what did it is remembered, so that it can be looked at once this is closed."""
+
+        async def noted(host: HostT) -> ResultT:
+            self._host = host
+            return await work(host)
+
+        return self._calls.call(noted, timeout)
 
     def _read(self, look: Callable[[HostT], ResultT]) -> ResultT:
         """What can be seen there at once."""
@@ -327,11 +314,11 @@ class Blocking(Generic[HostT]):
             return look(host)
 
         try:
-            return self._calls.call(work)
+            return self._call(work)
         except MisuseError:
-            if not self._calls.closed or self._calls.host is None:
+            if not self._closed or self._host is None:
                 raise
-            return look(self._calls.host)  # nothing changes it any more
+            return look(self._host)  # nothing changes it any more
 
     def __enter__(self) -> Self:
         return self

@@ -124,7 +124,7 @@ class BlockingClient(Blocking[Client], ClientAttributes):
 
     def retrieve(self, rows: Rows, *, wait: bool = False, timeout: float = FOR_EVER) -> Retrieved:
         """See `Client.retrieve`."""
-        return self._calls.call(lambda client: client.retrieve(rows, wait=wait), timeout)
+        return self._call(lambda client: client.retrieve(rows, wait=wait), timeout)
 
     def submit(
         self,
@@ -136,7 +136,7 @@ class BlockingClient(Blocking[Client], ClientAttributes):
         timeout: float = FOR_EVER,
     ) -> SubmissionReceipt:
         """See `Client.submit`."""
-        return self._calls.call(lambda client: client.submit(updates, wait=wait, again=again, late=late), timeout)
+        return self._call(lambda client: client.submit(updates, wait=wait, again=again, late=late), timeout)
 
     def taking_part(self) -> AbstractContextManager[None]:
         """See `Client.taking_part`."""
@@ -144,25 +144,25 @@ class BlockingClient(Blocking[Client], ClientAttributes):
 
     def abstain(self, *, timeout: float = FOR_EVER) -> bool:
         """See `Client.abstain`."""
-        return self._calls.call(lambda client: client.abstain(), timeout)
+        return self._call(lambda client: client.abstain(), timeout)
 
     def unite(
         self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False, timeout: float = FOR_EVER
     ) -> SubmissionReceipt:
         """See `Client.unite`."""
-        return self._calls.call(lambda client: client.unite(rows, wait=wait), timeout)
+        return self._call(lambda client: client.unite(rows, wait=wait), timeout)
 
     def union(self, *, wait: bool = False, timeout: float = FOR_EVER) -> dict[str, npt.NDArray[np.uint32]]:
         """See `Client.union`."""
-        return self._calls.call(lambda client: client.union(wait=wait), timeout)
+        return self._call(lambda client: client.union(wait=wait), timeout)
 
     def resume(self, *, timeout: float = FOR_EVER) -> SubmissionReceipt:
         """See `Client.resume`."""
-        return self._calls.call(lambda client: client.resume(), timeout)
+        return self._call(lambda client: client.resume(), timeout)
 
     def outcome(self, *, timeout: float = FOR_EVER) -> ClientOutcome:
         """See `Client.outcome`."""
-        return self._calls.call(lambda client: client.outcome(), timeout)
+        return self._call(lambda client: client.outcome(), timeout)
 
     def mark(self, updates: Mapping[str, Any]) -> bytes:
         """See `Client.mark`."""
@@ -174,14 +174,14 @@ class BlockingClient(Blocking[Client], ClientAttributes):
 
     def mark_reported(self) -> None:
         """See `Client.mark_reported`."""
-        self._calls.call(lambda client: client.mark_reported())
+        self._call(lambda client: client.mark_reported())
 
     note_told = mark_reported
     """The earlier name of `mark_reported`."""
 
     def forget_rounds(self) -> None:
         """See `Client.forget_rounds`."""
-        self._calls.call(lambda client: client.forget_rounds())
+        self._call(lambda client: client.forget_rounds())
 
     def forget_session(self) -> None:
         """See `Client.forget_session`."""

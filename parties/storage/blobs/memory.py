@@ -9,6 +9,7 @@ from abc import abstractmethod
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
+from parties.docstrings import documented_by
 from parties.storage.blobs.blobs import Blobs, DamagedBlobError, Usage, checked, checked_prefix, is_below
 from parties.storage.store import Erase, Keep, MemoryStore, Store
 
@@ -23,6 +24,7 @@ def too_short(name: str, size: int, stop: int) -> DamagedBlobError:
     return DamagedBlobError(f"the blob {name} has {size:,} bytes, {stop:,} are expected")
 
 
+@documented_by(Blobs)
 class WholeBlobs(Blobs):
     """Blobs of which each is found as a whole."""
 
