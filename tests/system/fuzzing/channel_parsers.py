@@ -12,6 +12,7 @@ import trio
 from fsl_async.errors import MisuseError
 from parties.compute import InlineLane
 from parties.identity.handshake import Credentials
+from tests.support.machine_scenes import key
 from tests.support.record_peer import RecordPeer
 from transport import AuthenticationError, ChannelClosedError, Kind, Role
 from transport.channel import Channel, Introduction
@@ -26,7 +27,7 @@ from transport.unix import SCHEME, socket_path
 from transport.wire import Wire
 
 from .parser import SLOW, Parser
-from .samples import ALICE, SERVERS, TASK, Script, key, repeating
+from .samples import ALICE, SERVERS, TASK, Script, repeating
 
 ResultT = TypeVar("ResultT")
 

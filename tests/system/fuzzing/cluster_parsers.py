@@ -7,11 +7,11 @@ from fsl_async.errors import MisuseError
 from parties.cluster import frames, orders
 from parties.cluster.frames import Answered, array_of, form_of, framed
 from parties.cluster.orders import decoded, encoded
+from tests.support.machine_scenes import key
 
 from .channel_parsers import at_once
 from .message_parsers import EXTREMES
 from .parser import SLOW, Parser
-from .samples import key
 
 SAID: tuple[msgspec.Struct, ...] = (
     orders.HelloReport(release="1", isa="portable", key=key(1), owner=b"S0", threads=2),

@@ -30,11 +30,12 @@ from parties.server.clients.deposits import Depositor, Wanted
 from parties.server.replies import BulkRequest, RequestRefusedError
 from parties.statement import Statement
 from parties.storage.blobs.memory import MemoryBlobs
+from tests.support.machine_scenes import key
 from tests.support.messages import example_of
 
 from .channel_parsers import LaneAtOnce, at_once
 from .parser import SLOW, Parser
-from .samples import ALICE, CONFIG, SAMPLED_CONFIG, TASK, UNION_CONFIG, key, repeating
+from .samples import ALICE, CONFIG, SAMPLED_CONFIG, TASK, UNION_CONFIG, repeating
 
 PAIR = (key(1), key(2))
 TREE = RosterTree({"alice": key(4), "bob": key(5)}, bytes(16))

@@ -27,10 +27,11 @@ from parties.server.round.shares import ShareRecords
 from parties.server.storage import Standstill
 from parties.storage.blobs.memory import StoreBlobs
 from parties.storage.store import MemoryStore, Record
+from tests.support.machine_scenes import key
 
 from .channel_parsers import LaneAtOnce, at_once
 from .parser import SLOW, Parser
-from .samples import CONFIG, SERVERS, key, repeating
+from .samples import CONFIG, SERVERS, repeating
 from .store_parsers import MODEL, ROUND, SilentLink, records_of
 
 TERMS = ssa.Terms.of(CONFIG, 0)

@@ -13,11 +13,7 @@ from fsl_async.config import BlockModel, Draw, RoundConfig
 from fsl_async.union import UnionBlock
 from parties.identity.keys import Identity
 from parties.outcome import Done, RoundReport
-
-
-def key(number: int) -> bytes:
-    """Something of 32 bytes."""
-    return bytes([number]) * 32
+from tests.support.machine_scenes import key
 
 
 def repeating(number: int):

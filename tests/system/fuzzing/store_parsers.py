@@ -38,10 +38,11 @@ from parties.status import PastRound, RoundTimes
 from parties.storage.mark import mark_path, read_mark
 from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConnection
 from parties.storage.store import Keep, MemoryStore, Put, Record, Store
+from tests.support.machine_scenes import key
 
 from .channel_parsers import LaneAtOnce, at_once
 from .parser import HEAVY, SLOW, Parser
-from .samples import ALICE, CONFIG, REPORT, SERVERS, TASK, key, repeating, workplace
+from .samples import ALICE, CONFIG, REPORT, SERVERS, TASK, repeating, workplace
 
 Restore = Callable[[Store], Coroutine[Any, Any, object]]
 
