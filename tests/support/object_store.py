@@ -1,6 +1,5 @@
 """An object store that speaks S3, as a process on this host: a fixture, and what its clients say of themselves."""
 
-import socket
 import subprocess
 import sys
 import time
@@ -10,14 +9,22 @@ from http.client import HTTPConnection
 
 import pytest
 
+from parties.settings.writing import free_addresses
+
+ONE_AT_A_TIME = """
+import sys
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+run_simple("127.0.0.1", int(sys.argv[1]), DomainDispatcherApplication(create_backend_app))
+"""
+"""A store makes an object only once, however many ask at once; moto looks and then makes it, so it has one thread."""
+
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[str]:
     """The endpoint of an S3-compatible server that has a bucket called "bucket"."""
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    port = int(free_addresses(1)[0].rpartition(":")[2])
+    command = [sys.executable, "-c", ONE_AT_A_TIME, str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             _make_bucket(port, deadline=time.monotonic() + 30)
