@@ -39,6 +39,7 @@ SECRETS = {
 PUBLIC = {
     ("fsl_async.costs.scaling", "Load", "shares"),
     ("parties.server.clients.deposits", "Deposit", "dense"),
+    ("parties.server.round.services", "RoundServices", "randomness"),
     ("parties.testing.trials.scenario", "Trial", "seed"),
     ("parties.testing.world", "World", "seed"),
 }

@@ -315,13 +315,22 @@ class RoundSequence:
         setup, records = self._setup, self._records
         async with trio.open_nursery() as nursery:
             services = RoundServices(
-                setup=setup,
-                kept=records,
                 nursery=nursery,
+                lane=setup.lane,
                 engine=self.engine,
+                evidence=records.evidence,
+                ledger=records.ledger,
+                known=records.enrolment.__contains__,
+                identity=setup.identity,
+                randomness=setup.randomness,
                 link=self._link,
                 report=self._inbox.post,
+                observe=setup.observe,
+                standstill=records.standstill,
+                clock=setup.clock,
                 rule=self._rule,
+                grace=setup.schedule.grace,
+                patience=setup.schedule.patience,
             )
             session_trees = partial(records.sessions.of, start.config)
             of_round = RoundRecords(

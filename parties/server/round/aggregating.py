@@ -78,9 +78,7 @@ class Aggregation:
         self._outbox = outbox
         self._computation = Computation(start, records, services, outbox.over)
         self.retrievals = self._computation.retrievals
-        self._arriving = ArrivingShare(
-            self.terms.peer, config.shape, records.shares, services.setup.lane, outbox.ask_pieces
-        )
+        self._arriving = ArrivingShare(self.terms.peer, config.shape, records.shares, services.lane, outbox.ask_pieces)
 
     # ---- how it stands
 
@@ -214,7 +212,7 @@ class Aggregation:
         match event:
             case ssa.PeerRoster(entries=listed) | ssa.PeerProofs(proofs=listed) if len(listed) > long:
                 self._steps.clear()
-                await self._services.setup.lane.run(partial(self._step, self.state, event))
+                await self._services.lane.run(partial(self._step, self.state, event))
 
     def after(self, event: Event, *more: Event) -> ssa.Round:
         """The state to which events lead: asked for several times while they are taken, and worked out once.
@@ -258,7 +256,7 @@ class Aggregation:
         if type(self.state) is not type(before):
             self.places.wake()
         if self.state.reveals:
-            self._services.kept.ledger.adopt(self._start.config.number)
+            self._services.ledger.adopt(self._start.config.number)
         if isinstance(self.state, ssa.Differed):
             self._computation.withdraw(difference(self._start.config, self.terms.server, self.state))
 
@@ -279,7 +277,7 @@ class Aggregation:
         """What an event, which is about to be taken, shows about clients."""
         number, peer = self._start.config.number, self.terms.peer
         yield from seen_in(self.state, event, number, self.terms)
-        yield from strangers_in(self.state, event, number, peer, self._services.kept.enrolment.__contains__)
+        yield from strangers_in(self.state, event, number, peer, self._services.known)
 
     def changes(self, event: Event) -> list[Change]:
         """What is stored together with an event: nothing with a submission, which is stored."""
@@ -287,7 +285,7 @@ class Aggregation:
             return []
         config, changes = self._start.config, self._computation.own_changes(event)
         if self.after(event).reveals:
-            changes += self._services.kept.ledger.changes(config.number, config.round_id())
+            changes += self._services.ledger.changes(config.number, config.round_id())
         return changes
 
     def taken(self, event: Event) -> None:
@@ -295,7 +293,7 @@ class Aggregation:
         if isinstance(event, ssa.Submitted):
             self._computation.sum.put(event.client)
             number = self._start.config.number
-            self._services.setup.observe(SubmissionIn(number=number, client=event.client, total=self.places.entered))
+            self._services.observe(SubmissionIn(number=number, client=event.client, total=self.places.entered))
 
     def effects(self) -> tuple[ssa.Effect, ...]:
         """What the state asks for; formed once, because it may be lists of all clients."""
@@ -384,7 +382,7 @@ class Aggregation:
 
     async def _unpacked(self, unpack: Callable[[], ClientDigests], bulk: memoryview) -> ClientDigests:
         """A list of the peer's, read."""
-        return await self._services.setup.lane.run(unpack) if len(bulk) > LONG_BYTES else unpack()
+        return await self._services.lane.run(unpack) if len(bulk) > LONG_BYTES else unpack()
 
     async def _read_counts(self, bulk: memoryview) -> Event:
         peer, state = self.terms.peer, type(self.state).__name__

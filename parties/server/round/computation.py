@@ -76,7 +76,7 @@ class Computation:
         self._round_id = start.config.round_id()
         self.sum = services.engine.sum(RoundWork(start, records, self._submission, self._observe_added, over))
         self.retrievals = services.engine.answers(start, _retrieved(start), records)
-        self._noise = Noise(start.config, services.setup.identity, services.setup.lane)
+        self._noise = Noise(start.config, services.identity, services.lane)
         self.opened: OpenedSum | None = None
         self.latest_rows: OpenedRows = ALL_ROWS
         self._rows_of: ssa.Counts = ()
@@ -122,7 +122,7 @@ class Computation:
         contributors: Mapping[str, Counts] = {}
         if self._start.config.task.rule == "row-mean":
             count = partial(row_counts, self._start.config.shape, await self._counts(effect.counts))
-            contributors = await self._services.setup.lane.run(count)
+            contributors = await self._services.lane.run(count)
         self.opened = await conclude(self._start, self._records, self._services, effect, rows, contributors)
         return self.opened
 
@@ -134,7 +134,7 @@ class Computation:
         """
         if self._rows_of != counts:
             choose = partial(opened_rows, self._start.config.shape, await self._counts(counts))
-            self.latest_rows, self._rows_of = await self._services.setup.lane.run(choose), counts
+            self.latest_rows, self._rows_of = await self._services.lane.run(choose), counts
         return self.latest_rows
 
     async def _counts(self, counts: ssa.Counts) -> list[Buffer]:
@@ -158,25 +158,25 @@ class Computation:
 
     async def _form_counts(self, counted: Mapping[str, bytes]) -> None:
         async with self.sum.settled(frozenset(counted)) as aggregate:
-            parts = await self._services.setup.lane.run_each(aggregate.counting())
-        counts = await self._noise.on_counts(counted, await self._services.setup.lane.run(partial(b"".join, parts)))
+            parts = await self._services.lane.run_each(aggregate.counting())
+        counts = await self._noise.on_counts(counted, await self._services.lane.run(partial(b"".join, parts)))
         await self._services.report(self._round_id, ssa.RowsCounted(await self._records.keep_counts(counts)))
 
     async def _form_share(self, effect: ssa.Sum) -> None:
         if effect.counts and self._start.config.task.privacy is None:  # with noise, any counts may be
             check = partial(check_counts, self._start.config.shape, await self._counts(effect.counts))
             try:
-                await self._services.setup.lane.run(partial(check, len(effect.counted)))
+                await self._services.lane.run(partial(check, len(effect.counted)))
             except FalseCountError as error:
-                await self._services.kept.evidence.keep(self._false_counts(effect.counts, error))
+                await self._services.evidence.keep(self._false_counts(effect.counts, error))
                 await self._services.report(self._round_id, GaveUp(str(error)))
                 return
         opened = await self.opened_rows(effect.counts)
         spans = spans_of(self._start.config.shape, opened)
         async with self.sum.settled(frozenset(effect.counted)) as aggregate:
             forming = Forming(aggregate, spans, opened, self._noise.of_share(effect.counted, opened))
-            share = await keep_formed(forming, self._records.shares, self._services.setup.lane)
-        nonce = self._services.setup.randomness(DIGEST_BYTES)
+            share = await keep_formed(forming, self._records.shares, self._services.lane)
+        nonce = self._services.randomness(DIGEST_BYTES)
         self.sum.release()
         await self._services.report(self._round_id, ssa.Summed(share, nonce))
 
@@ -186,7 +186,7 @@ class Computation:
 
     def _observe_added(self, client: str, seconds: float) -> None:
         number = self._start.config.number
-        self._services.setup.observe(Evaluated(number=number, client=client, seconds=seconds, total=self.sum.added))
+        self._services.observe(Evaluated(number=number, client=client, seconds=seconds, total=self.sum.added))
 
     def _false_counts(self, counts: ssa.Counts, error: FalseCountError) -> Evidence:
         server = self._start.server

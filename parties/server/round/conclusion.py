@@ -139,14 +139,14 @@ async def conclude(
     made = await OwnResult.read(records.store, records.prefix) if start.config.task.rule == "own" else None
     apply = partial(apply_sum, start, services.rule, contributors) if made is None else partial(_made_before, made)
     opened_sum = await _combined(start, records, services, effect, rows)
-    work = partial(services.setup.lane.run, partial(_applied, start, apply, len(effect.counted), opened_sum))
+    work = partial(services.lane.run, partial(_applied, start, apply, len(effect.counted), opened_sum))
     calls_rule = services.rule is not None and made is None
-    done = await (watched(work, start.config, services.setup.observe) if calls_rule else work())
+    done = await (watched(work, start.config, services.observe) if calls_rule else work())
     sums, result, described, state_digest, error = done
     if isinstance(error, ExcessError):
-        await services.kept.evidence.keep(_excess(start, effect, error))
+        await services.evidence.keep(_excess(start, effect, error))
     if isinstance(error, OwnRuleError) and error.__cause__ is not None:
-        services.setup.observe(Warned(about="apply", explanation=_cause(error)))
+        services.observe(Warned(about="apply", explanation=_cause(error)))
     outcome = RoundOutcome(
         number=start.config.number,
         clients=tuple(effect.counted),
@@ -183,7 +183,7 @@ async def _combined(
     ours, theirs = [await shares.pieces(name) for name in (effect.share, effect.peer_share)]
     for span, *names in zip(spans_of(start.config.shape, rows), ours, theirs, strict=True):
         pieces = [await shares.piece(name) for name in names]
-        await services.setup.lane.run(partial(combining.add, span, *pieces))
+        await services.lane.run(partial(combining.add, span, *pieces))
     return combining
 
 

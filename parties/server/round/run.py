@@ -90,9 +90,7 @@ class RoundRun:
         self._met = False
         self._timers = Timers(start, records, services, lambda: self.state)
         self._journal = f"{records.prefix}/events"
-        self._stopwatch = Stopwatch(
-            start.opened_at, f"{records.prefix}/times", lambda: services.kept.standstill.seconds
-        )
+        self._stopwatch = Stopwatch(start.opened_at, f"{records.prefix}/times", lambda: services.standstill.seconds)
 
     # ---- how it stands
 
@@ -132,7 +130,7 @@ class RoundRun:
             opened_at=self.start.opened_at,
             activity=self.state.activity or "waiting",
             since=self._stopwatch.since(self.state),
-            times=self._stopwatch.times(self.state, self._services.setup.clock()),
+            times=self._stopwatch.times(self.state, self._services.clock()),
             evaluating=self.driver.seconds,
             closes_at=self.start.closes_at if math.isfinite(self.start.closes_at) else None,
             submissions=self.driver.submissions,
@@ -145,8 +143,8 @@ class RoundRun:
 
     def _waiting_for(self) -> str:
         """Whom or what it waits for, for people: while the server itself is held up, for nobody else."""
-        if self._services.kept.standstill.what:
-            return self._services.kept.standstill.what
+        if self._services.standstill.what:
+            return self._services.standstill.what
         drawn = self.start.drawn
         if drawn is not None and self.is_open:
             return f"{len(drawn) - self.driver.submissions} of the {len(drawn)} clients that were drawn"
@@ -164,7 +162,7 @@ class RoundRun:
 
     def past(self) -> PastRound:
         """A settled round, as it is remembered."""
-        now = self._services.setup.clock()
+        now = self._services.clock()
         return PastRound(
             report=self.report(),
             protocol=self.config.protocol,
@@ -201,7 +199,7 @@ class RoundRun:
     async def begin(self) -> None:
         """Take up what is recorded, and set to work; nothing is recorded of a round that has just opened."""
         await self.replay()
-        await self._stopwatch.resume(self.records.store, self.state, self._services.setup.clock())
+        await self._stopwatch.resume(self.records.store, self.state, self._services.clock())
         await self._restore_requests()
         self._services.nursery.start_soon(self.outbox.forward_repaired)
         self.driver.begin()
@@ -259,14 +257,14 @@ class RoundRun:
             if isinstance(seen, Warned):
                 warnings.append(seen)
             else:
-                await self._services.kept.evidence.keep(seen)
-        measured = self._stopwatch.moved(before, after, self._services.setup.clock())
+                await self._services.evidence.keep(seen)
+        measured = self._stopwatch.moved(before, after, self._services.clock())
         changes = [*driver.changes(event), *self._stopwatch.changes(measured)]
         records = [Record(self._journal, msgspec.msgpack.encode(each)) for each in events]
         await self.records.own.commit(*changes, *records)
         self._stopwatch.adopt(measured)
         for warned in warnings:
-            self._services.setup.observe(warned)
+            self._services.observe(warned)
         done = driver.effects()
         for each in events:
             driver.adopt(each)
@@ -302,9 +300,7 @@ class RoundRun:
     async def _held(self) -> bytes:
         here = [known for known in self.requests.forwarded() if not self.records.awaits(*known)]
         most = self.config.task.max_clients
-        return await self._services.setup.lane.run(
-            lambda: packed_marks((mark_of(*key, part) for key, part in here), most)
-        )
+        return await self._services.lane.run(lambda: packed_marks((mark_of(*key, part) for key, part in here), most))
 
     async def peer_is_at(self, present: bytes) -> None:
         """Send again all that the peer may lack, where the round that it says is on there is not this one."""
@@ -315,7 +311,7 @@ class RoundRun:
         """Send again what the state says the peer may lack: once for each time that the servers meet."""
         if self._met:
             self._met = False
-            await self.outbox.resend_forwards(held, self._services.setup.lane)
+            await self.outbox.resend_forwards(held, self._services.lane)
             self.driver.resend()
 
     def _end_waiting(self) -> None:
@@ -331,7 +327,7 @@ class RoundRun:
             if effect not in done:
                 self._perform(effect)
         if type(before) is not type(self.state):
-            self._services.setup.observe(RoundMoved(number=self.config.number, state=type(self.state).__name__))
+            self._services.observe(RoundMoved(number=self.config.number, state=type(self.state).__name__))
             self._timers.watch_peer()
 
     def _perform(self, effect: Any) -> None:
@@ -355,7 +351,7 @@ class RoundRun:
                 self.requests.restore(key, assembly.Public(part), f"{self.records.prefix}/parts")
             elif not carries:
                 explanation = f"{PARTS_APART} of {key.client!r}: {part.hex()[:16]}… is not noted, and does not count"
-                self._services.setup.observe(Warned(about="blobs", explanation=explanation))
+                self._services.observe(Warned(about="blobs", explanation=explanation))
             if carries and is_noted:
                 self.outbox.note_forward(key, part)
         for key, part in noted:

@@ -58,25 +58,25 @@ class Timers:
 
         What the peer says meanwhile ends the waiting only if it leads to another kind of state.
         """
-        if awaits_peer(self._state(), self._records.awaits_any) and self._services.setup.schedule.patience != inf:
+        if awaits_peer(self._state(), self._records.awaits_any) and self._services.patience != inf:
             self._services.nursery.start_soon(self._lose_patience, self._state())
 
     async def _close_when_due(self) -> None:
-        await trio.sleep(max(0.0, self._closes_at - self._services.setup.clock()))
+        await trio.sleep(max(0.0, self._closes_at - self._services.clock()))
         await self._services.report(self._round_id, CloseRound())
 
     async def _wait_for_grace(self) -> None:
-        await trio.sleep(self._services.setup.schedule.grace)
+        await trio.sleep(self._services.grace)
         await self._services.report(self._round_id, ssa.GraceOver())
 
     async def _lose_patience(self, state: Round) -> None:
-        stood, patience = self._services.kept.standstill.seconds, self._services.setup.schedule.patience
-        await trio.sleep(patience)
-        while (longer := self._services.kept.standstill.seconds - stood) > 0:  # it was not the peer that was awaited
+        stood = self._services.standstill.seconds
+        await trio.sleep(self._services.patience)
+        while (longer := self._services.standstill.seconds - stood) > 0:  # it was not the peer that was awaited
             stood += longer
             await trio.sleep(longer)
         if type(self._state()) is type(state) and awaits_peer(state, self._records.awaits_any):
-            waited = f"{self._peer} was awaited in state {type(state).__name__} for {patience:g} s"
+            waited = f"{self._peer} was awaited in state {type(state).__name__} for {self._services.patience:g} s"
             await self._services.report(self._round_id, GaveUp(waited))
 
 

@@ -6,7 +6,6 @@ its states, and the shares that it names are in the store.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 
 import msgspec
 
@@ -16,7 +15,6 @@ from fsl_async.protocols.machine import Event
 from fsl_async.task import Task
 from fsl_async.wire.pieces import piece_digest, share_digest, spans_of
 from parties.events import unobserved
-from parties.schedule import Schedule
 from parties.server.evidence import EvidenceBook
 from parties.server.ledger import PrivacyLedger
 from parties.server.round.accumulation import InProcess
@@ -46,30 +44,24 @@ async def _unreported(round_id: bytes, event: Event) -> None:
     raise AssertionError("nothing is computed")
 
 
-class _Everybody:
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
 def _services(store: MemoryStore) -> RoundServices:
-    ledger, standstill = PrivacyLedger(CONFIG.task, store), Standstill(unobserved)
     return RoundServices(
-        setup=SimpleNamespace(
-            lane=LaneAtOnce(),
-            identity=SERVERS[0],
-            randomness=repeating(1),
-            observe=unobserved,
-            clock=lambda: 3.0,
-            schedule=Schedule(clients=1, grace=1.0, patience=1.0),
-        ),
-        kept=SimpleNamespace(
-            evidence=EvidenceBook(store), ledger=ledger, enrolment=_Everybody(), standstill=standstill
-        ),
         nursery=None,
+        lane=LaneAtOnce(),
         engine=InProcess(LaneAtOnce()),
+        evidence=EvidenceBook(store),
+        ledger=PrivacyLedger(CONFIG.task, store),
+        known=lambda name: True,
+        identity=SERVERS[0],
+        randomness=repeating(1),
         link=SilentLink(),
         report=_unreported,
+        observe=unobserved,
+        standstill=Standstill(unobserved),
+        clock=lambda: 3.0,
         rule=None,
+        grace=1.0,
+        patience=1.0,
     )
 
 

@@ -225,7 +225,7 @@ GUARDS: dict[str, list[Guard]] = {
         ),
         Guard(
             "a server charges a round whose share it sends",
-            "changes += self._services.kept.ledger.changes(config.number, config.round_id())",
+            "changes += self._services.ledger.changes(config.number, config.round_id())",
             NOISY_ROUNDS,
             "pass",
         ),

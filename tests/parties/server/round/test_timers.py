@@ -8,7 +8,6 @@ import trio
 from fsl_async.protocols import ssa
 from fsl_async.protocols.ending import GaveUp
 from parties.events import unobserved
-from parties.schedule import Schedule
 from parties.server.round.waiting import Timers
 from parties.server.storage import Standstill
 
@@ -25,9 +24,8 @@ async def given_up(before: ssa.Round, after: ssa.Round) -> list[tuple[float, str
         told.append((trio.current_time() - began, event.explanation))
 
     async with trio.open_nursery() as nursery:
-        setup = SimpleNamespace(schedule=Schedule(clients=1, patience=20.0))
-        kept = SimpleNamespace(standstill=Standstill(unobserved))
-        tools: Any = SimpleNamespace(nursery=nursery, report=report, setup=setup, kept=kept)
+        standstill = Standstill(unobserved)
+        tools: Any = SimpleNamespace(nursery=nursery, patience=20.0, report=report, standstill=standstill)
         begun: Any = SimpleNamespace(config=SimpleNamespace(round_id=lambda: bytes(32)), closes_at=0.0, server=0)
         records: Any = SimpleNamespace(awaits_any=True)
         Timers(begun, records, tools, lambda: state[0]).watch_peer()
