@@ -270,7 +270,8 @@ def _(site: Terminals) -> None:
         site.type("s0", BOTH_STOP)
 
 
-FULL = "the disk is full, and nothing of this was stored"
+FULL = "the disk … full"
+"""What is said of a blob, which comes first, or of the store."""
 
 
 def fill_up(ballast: Path) -> None:
