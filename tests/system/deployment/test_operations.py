@@ -215,7 +215,7 @@ def _(site: Terminals) -> None:
 def _(site: Terminals) -> None:
     """A round waits for a third client, which never comes."""
     for server in ("s0", "s1"):
-        site.type(server, f"sed -i 's/^clients = 2 /clients = 3 /' {server}.toml")
+        site.type(server, f"sed -i 's/^clients = 2$/clients = 3/' {server}.toml")
     site.serve()
     for client in ("alice", "bob"):
         site.type(client, f"fsl-async submit {client}.toml --update update.npz")
