@@ -55,7 +55,7 @@ def counts() -> list[Count]:
     tests = [path for path in python_files(ROOT / "tests") if not path.is_relative_to(ROOT / "tests" / "bench")]
     core = [path for path in product if not path.relative_to(ROOT).as_posix().startswith(WINGS)]
     return [
-        Count("lines of the packages", lines(product), 79_549, 79_000),
+        Count("lines of the packages", lines(product), 79_574, 79_000),
         Count("files of the packages", len(product), 469, 465),
         Count("lines of the core", lines(core), 57_628, 57_000),
         Count("lines of the tests", lines(tests), 76_069, 75_000),

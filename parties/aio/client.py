@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields
-from functools import partial, update_wrapper
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
+from functools import partial
+from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,13 @@ import numpy.typing as npt
 from fsl_async.task import Task
 from parties.client import client as under_trio
 from parties.client.abstaining import taking_part
+from parties.client.arguments import Rows
 from parties.client.blocking import ClientAttributes
 from parties.client.submission import LastSubmission
 from parties.docstrings import documented_by
-from parties.outcome import PrivacySpent
+from parties.outcome import ClientOutcome, PrivacySpent, Retrieved, SubmissionReceipt
 from parties.threads import Work
 
-P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 
 
@@ -60,35 +60,9 @@ class Standing:
         return cls(**now | {"deferred": dict(client.deferred), "left_out": dict(client.left_out)})
 
 
-def _called(
-    method: Callable[Concatenate[under_trio.Client, P], Awaitable[ResultT]],
-) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, ResultT]]:
-    """A call of the client that lives in the other thread, awaited here."""
-
-    async def called(self: Client, /, *arguments: P.args, **options: P.kwargs) -> ResultT:
-        return await self._call(lambda client: method(client, *arguments, **options))
-
-    return update_wrapper(called, method)
-
-
-def _looked(
-    method: Callable[Concatenate[under_trio.Client, P], ResultT],
-) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, ResultT]]:
-    """The same of what that client does at once."""
-
-    async def at_once(client: under_trio.Client, /, *arguments: P.args, **options: P.kwargs) -> ResultT:
-        return method(client, *arguments, **options)
-
-    return _called(update_wrapper(at_once, method))
-
-
 @documented_by(under_trio.Client)
 class Client(ClientAttributes):
     """A client whose calls are awaited on an asyncio loop; see `parties.Client` for what they do and raise.
-
-    They are `retrieve`, `submit`, `taking_part`, `abstain`, `unite`, `union`, `resume`, `outcome`, `mark`,
-    `mark_of_rows`, `mark_reported`, `forget_rounds` and `forget_session`, with the same arguments; all but
-    `taking_part` are awaited.
 
     A call that is cancelled has been cancelled in the client's thread when `CancelledError` comes out; a submission
     that was on its way is then `pending`, and `resume` finishes it. Calls of several tasks take turns. What the
@@ -103,22 +77,67 @@ class Client(ClientAttributes):
         self._calls = calls
         self._standing = standing
 
-    retrieve = _called(under_trio.Client.retrieve)
-    submit = _called(under_trio.Client.submit)
-    abstain = _called(under_trio.Client.abstain)
-    unite = _called(under_trio.Client.unite)
-    union = _called(under_trio.Client.union)
-    resume = _called(under_trio.Client.resume)
-    outcome = _called(under_trio.Client.outcome)
-    mark = _looked(under_trio.Client.mark)
-    mark_of_rows = _looked(under_trio.Client.mark_of_rows)
-    mark_reported = note_told = _called(under_trio.Client.mark_reported)
-    forget_rounds = _called(under_trio.Client.forget_rounds)
-    forget_session = _looked(under_trio.Client.forget_session)
+    async def retrieve(self, rows: Rows, *, wait: bool = False) -> Retrieved:
+        """See `parties.Client.retrieve`."""
+        return await self._call(lambda client: client.retrieve(rows, wait=wait))
+
+    async def submit(
+        self,
+        updates: Mapping[str, Any],
+        *,
+        wait: bool = False,
+        again: bool = False,
+        late: Literal["next"] | None = None,
+    ) -> SubmissionReceipt:
+        """See `parties.Client.submit`."""
+        return await self._call(lambda client: client.submit(updates, wait=wait, again=again, late=late))
 
     def taking_part(self) -> AbstractAsyncContextManager[None]:
         """See `parties.Client.taking_part`."""
         return taking_part(self.abstain)
+
+    async def abstain(self) -> bool:
+        """See `parties.Client.abstain`."""
+        return await self._call(lambda client: client.abstain())
+
+    async def unite(self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False) -> SubmissionReceipt:
+        """See `parties.Client.unite`."""
+        return await self._call(lambda client: client.unite(rows, wait=wait))
+
+    async def union(self, *, wait: bool = False) -> dict[str, npt.NDArray[np.uint32]]:
+        """See `parties.Client.union`."""
+        return await self._call(lambda client: client.union(wait=wait))
+
+    async def resume(self) -> SubmissionReceipt:
+        """See `parties.Client.resume`."""
+        return await self._call(lambda client: client.resume())
+
+    async def outcome(self) -> ClientOutcome:
+        """See `parties.Client.outcome`."""
+        return await self._call(lambda client: client.outcome())
+
+    async def mark(self, updates: Mapping[str, Any]) -> bytes:
+        """See `parties.Client.mark`."""
+        return await self._look(lambda client: client.mark(updates))
+
+    async def mark_of_rows(self, rows: Mapping[str, npt.ArrayLike]) -> bytes:
+        """See `parties.Client.mark_of_rows`."""
+        return await self._look(lambda client: client.mark_of_rows(rows))
+
+    async def mark_reported(self) -> None:
+        """See `parties.Client.mark_reported`."""
+        await self._call(lambda client: client.mark_reported())
+
+    note_told = mark_reported
+    """The earlier name of `mark_reported`."""
+
+    async def forget_rounds(self) -> None:
+        """See `parties.Client.forget_rounds`."""
+        await self._call(lambda client: client.forget_rounds())
+
+    async def forget_session(self) -> None:
+        """See `parties.Client.forget_session`."""
+        await self._look(lambda client: client.forget_session())
 
     async def aclose(self) -> None:
         """Cancel what is under way, and close the connections; a second time does nothing."""
@@ -133,6 +152,12 @@ class Client(ClientAttributes):
 
     async def _call(self, work: Work[under_trio.Client, ResultT]) -> ResultT:
         return await self._calls.call(partial(self._noted, work))
+
+    async def _look(self, look: Callable[[under_trio.Client], ResultT]) -> ResultT:
+        async def work(client: under_trio.Client) -> ResultT:
+            return look(client)
+
+        return await self._call(work)
 
     async def _noted(self, work: Work[under_trio.Client, ResultT], client: under_trio.Client) -> ResultT:
         """Do something in the client's thread, and note how the client stands after it."""
