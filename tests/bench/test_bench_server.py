@@ -104,7 +104,7 @@ def test_rounds_are_measured_thread_by_thread_beside_their_evaluation_and_the_mo
         return seen[-1]
 
     more = {"take_rounds": take, "calibrated": lambda progress: ANOTHER_MACHINE}
-    for name, value in ({"SIZES": ((FEW, FEW.clients),), "TURNS": 1} | more).items():
+    for name, value in ({"SIZES": ((FEW, FEW.clients, True),), "TURNS": 1} | more).items():
         monkeypatch.setattr(rounds, name, value)
     (result,) = rounds.whole_rounds()
     assert result.bound is not None
