@@ -20,23 +20,29 @@ PEER_MESSAGES = ["TossCommitment", "TossReveal", "Forward", "RosterList", "Proof
 @pytest.mark.parametrize(("lost", "direction"), sides(PEER_MESSAGES, ("outgoing", "incoming")))
 @pytest.mark.parametrize("occurrence", [1, pytest.param(2, marks=pytest.mark.slow)])
 async def test_the_link_between_the_servers_breaks_and_heals(nursery, autojump_clock, lost, direction, occurrence):
-    """Lose one message with the connection that carried it, in the first or the second round: both rounds are exact."""
-    seen = itertools.count(1)
+    """Lose one message with the connection that carried it, in the first or the second round: both rounds are exact.
+
+    Chance says who carries a submission: where one server carries all of them, a third round brings what is to be lost.
+    """
+    seen: list[Message] = []
 
     async def break_link(address: str, message: Message, data: bytes) -> bytes | None:
-        if type(message).__name__ == lost and next(seen) == occurrence:
-            await shop.link.inner.aclose()
-            return None
+        if type(message).__name__ == lost:
+            seen.append(message)
+            if len(seen) == occurrence:
+                await shop.link.inner.aclose()
+                return None
         return data
 
     shop = await Shop.meddled(nursery, **{direction: break_link}).open()
     names = ("anna", "ben", "carol", "dora", "emil")
     with trio.fail_after(300):
         async with opened(*map(shop.client, names)) as clients:
-            for _ in range(2):
+            for number in itertools.count(1):
                 await all_take_part(*clients)
                 assert_exact(await shop.finish_round(), *names)
-    assert next(seen) > occurrence, f"no {lost} was {direction}"
+                if number >= 2 and len(seen) >= occurrence:
+                    break
     assert len(shop.transports[1].channels) == 2
     assert shop.failures == []
 
