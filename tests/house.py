@@ -58,7 +58,7 @@ def counts() -> list[Count]:
         Count("lines of the packages", lines(product), 79_574, 79_000),
         Count("files of the packages", len(product), 469, 465),
         Count("lines of the core", lines(core), 57_628, 57_000),
-        Count("lines of the tests", lines(tests), 76_075, 75_000),
+        Count("lines of the tests", lines(tests), 76_071, 75_000),
         Count("classes of the packages", sum(map(classes, product)), 1_023, 1_010),
         Count("floors of parties", floors(), 8, 8),
         Count("files of parties/server/round", len(list(python_files(ROOT / "parties/server/round"))), 21, 21),

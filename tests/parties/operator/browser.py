@@ -6,13 +6,14 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from parties.settings.writing import free_addresses
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 MISSING = "" if CHROMIUM and DRIVER else "chromium and chromedriver are not installed"
@@ -103,7 +104,7 @@ class Browser:
 @contextmanager
 def browser(profile: Path) -> Iterator[Browser]:
     """A browser for as long as the block lasts; `profile` is an empty folder."""
-    port = _free_port()
+    port = int(free_addresses(1)[0].rpartition(":")[2])
     environment = os.environ | {"HOME": str(profile)}
     driver = subprocess.Popen(
         [DRIVER, f"--port={port}"],
@@ -150,8 +151,3 @@ def _wait_until_ready(port: int) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError("chromedriver does not start")
         time.sleep(0.05)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as opened:
-        return int(opened.getsockname()[1])
